@@ -95,15 +95,30 @@ impl fmt::Display for Explained {
 }
 
 impl Config {
-    /// Explains the policies of the file: the limit of each, and where it is. A last row `[adapt]` says what
+    /// Explains the policies of the file: the limit of each, and where it is. Limits of descriptors follow, with the rule
+    /// `envoy`. A last row `[adapt]` says what
     /// limits follow, if the file has that table.
     pub fn understood(&self) -> Explained {
         let policies = self.settings.policies.iter();
         let rows = policies
             .map(|(name, algorithm)| self.row(name, algorithm.to_string(), &[LimitRule::Policy]));
         Explained {
-            rows: rows.chain(self.followed()).collect(),
+            rows: rows
+                .chain(self.of_descriptors())
+                .chain(self.followed())
+                .collect(),
         }
+    }
+
+    fn of_descriptors(&self) -> impl Iterator<Item = Row> {
+        let limits = self.settings.descriptors.iter();
+        limits.map(|limit| {
+            let row = self.row(limit.policy().name(), limit.says(), &[LimitRule::Policy]);
+            Row {
+                rule: "envoy".to_owned(),
+                ..row
+            }
+        })
     }
 
     fn followed(&self) -> Option<Row> {

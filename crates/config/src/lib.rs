@@ -46,6 +46,7 @@ mod common;
 mod conditions;
 mod costs;
 mod departed;
+mod descriptors;
 mod digest;
 mod elsewhere;
 mod endings;
@@ -95,6 +96,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
+pub use self::descriptors::DescriptorLimit;
 pub use self::explain::{Explained, Row};
 pub use self::mistake::{FileError, Mistake};
 pub use self::reading::{ConfigBuilder, Format};
@@ -124,6 +126,7 @@ use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
 // For `tower-ratelimit-server`.
 #[doc(hidden)]
 pub mod __internal {
+    pub use crate::descriptors::{digest, state_name};
     pub use crate::mistake::{Notes, SourceText};
 }
 
@@ -227,6 +230,22 @@ impl Config {
     /// ```
     pub fn query_fields(&self) -> Arc<[String]> {
         Arc::clone(&self.settings.query_fields)
+    }
+
+    /// Returns the limits of the descriptors that Envoy sends, in the order of the file: the tables `envoy`.
+    ///
+    /// ```
+    /// use tower_ratelimit_config::Config;
+    ///
+    /// let table = "[[envoy]]\ndomain = \"shop\"\nentries = [\"tenant\", \"path=/export\"]\nquota = \"10/minute\"";
+    /// let config: Config = table.parse()?;
+    /// let descriptors = config.descriptors();
+    /// let entries: Vec<_> = descriptors[0].entries().collect();
+    /// assert_eq!(entries, [("tenant", None), ("path", Some("/export"))]);
+    /// # Ok::<(), tower_ratelimit_config::FileError>(())
+    /// ```
+    pub fn descriptors(&self) -> Arc<[DescriptorLimit]> {
+        Arc::clone(&self.settings.descriptors)
     }
 
     /// Returns what the limits of the file follow, or `None` without a table `adapt`. Spawn its task once:

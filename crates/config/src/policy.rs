@@ -347,6 +347,44 @@ pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     })
 }
 
+/// The settings of a policy that read no request.
+pub(super) const UNKEYED: &[&str] = &[
+    "algorithm",
+    "quota",
+    "limit",
+    "per",
+    "burst",
+    "capacity",
+    "slots",
+    "up_to",
+    "mode",
+    "on_store_failure",
+    "unleased",
+    "hours",
+    "zone",
+    "start",
+    "first_day",
+    "adapt",
+];
+
+/// Reads these settings into a policy with a limit, for callers that pass the key. `None` if the limit is unknown.
+pub(super) fn unkeyed(name: &str, own: Option<Algorithm>, table: &TableAt<'_>) -> Option<Policy> {
+    let limit = own.unwrap_or(Algorithm::Unlimited);
+    let policy = Policy::new(name, limit).key(AnyKey::new(key::global()));
+    let mut draft = Draft {
+        policy,
+        own,
+        is_address: false,
+        is_by_path: false,
+    };
+    POLICY.apply(table, &mut draft);
+    if table.is_on("adapt") {
+        table.either("adapt", "hours");
+    }
+    own?;
+    Some(draft.policy.unkeyed())
+}
+
 /// Where the limit of a policy stands; `None` if it has that of all `other` operations.
 pub(super) fn limit_of<'w>(policy: &At<'w>) -> Option<At<'w>> {
     let fields = ["quota", "limit", "algorithm", "concurrency"];

@@ -8,7 +8,7 @@ pub fn schema() -> String {
     let mut root = table(&ROOT);
     root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     root["title"] = json!("The limits of tower-ratelimit");
-    root["required"] = json!(["policies"]);
+    root["anyOf"] = json!([{ "required": ["policies"] }, { "required": ["envoy"] }]);
     let named = NAMED
         .iter()
         .map(|(name, of)| ((*name).to_owned(), shape(*of)));

@@ -9,6 +9,7 @@ use http::HeaderName;
 use super::adapt::{ADAPT, CONCURRENCY};
 use super::common::Common;
 use super::conditions::{self, CONDITION};
+use super::descriptors::{DescriptorLimit, Envoy, descriptors};
 use super::digest::{Sha, digest};
 use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
 use super::keys::{KEY, networks};
@@ -28,10 +29,10 @@ use super::walk::{At, Places, TableAt};
 use tower_ratelimit::__internal::Pointless;
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::factor::FactorCell;
-use tower_ratelimit::key::{Forwarding, Head, Proxies, Secret};
+use tower_ratelimit::key::{self, Forwarding, Head, Proxies, Secret};
 use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
 use tower_ratelimit::middleware::{RateLimitLayer, RateLimitLayerBuilder};
-use tower_ratelimit::policy::Modes;
+use tower_ratelimit::policy::{Modes, Policy};
 use tower_ratelimit_adapt::Adapt;
 use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
 
@@ -42,6 +43,9 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting("policies")
         .says("The policies, each a table under its name.")
         .together(Shape::Map(&Shape::Named("policy"))),
+    setting("envoy")
+        .says("Limits of the descriptors that Envoy sends to a rate limit service.")
+        .together(Shape::List(&Shape::Table(&Envoy))),
     setting("plans")
         .says("The plans: under the name of each, a limit for each policy that it speaks of.")
         .together(Shape::Map(&Shape::Map(&Shape::Named("limit")))),
@@ -212,6 +216,8 @@ pub(super) struct Settings {
     pub(super) query_fields: Arc<[String]>,
     /// The names of the plans, in the order of the file.
     pub(super) plans: Vec<String>,
+    /// The limits of the descriptors that Envoy sends.
+    pub(super) descriptors: Arc<[DescriptorLimit]>,
     /// The path of the file in shadow, as it is written.
     pub(super) shadow: Option<String>,
     resolver: Option<ReadResolver>,
@@ -304,9 +310,13 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         secret,
     });
     let concurrency = root.get("concurrency").and_then(load::concurrency);
-    let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
-    let table = root.need("policies", remedy);
-    let policies = table.and_then(|at| policies(at));
+    let policies = if root.lacks("policies") && root.get("envoy").is_some() {
+        Some(Vec::new())
+    } else {
+        let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
+        let table = root.need("policies", remedy);
+        table.and_then(|at| policies(at))
+    };
     let modes = Modes::new();
     let mut builders = Builders::of(at, &modes, read_store);
     ROOT.apply(&root, &mut builders);
@@ -319,6 +329,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let resolver = root.get("resolver").and_then(resolver);
     let policies = policies?;
     let read = plans(&root, &policies);
+    let descriptors = descriptors(&root, &policies);
     let policies: Vec<ReadPolicy> = policies
         .into_iter()
         .map(|(_, policy)| policy)
@@ -332,7 +343,13 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     if let Some(resolver) = &resolver {
         layer = layer.looking_up_by(resolver.looks.clone());
     }
-    let layer = layer.policies(policies.iter().map(|policy| policy.keyed.clone()));
+    let mut layer = layer.policies(policies.iter().map(|policy| policy.keyed.clone()));
+    if policies.is_empty() {
+        // Requests other than those of Envoy have no limit.
+        let none = Policy::new("none", Algorithm::Unlimited);
+        limiter = limiter.policy(none.clone());
+        layer = layer.policy(none.key(key::global()));
+    }
     warn_of_pointless(&root, &layer);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     Some(Settings {
@@ -359,6 +376,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         cookies: at.walk.take_cookies().into(),
         query_fields: at.walk.take_query_fields().into(),
         plans,
+        descriptors: descriptors?,
         shadow,
         resolver,
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),

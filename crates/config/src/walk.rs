@@ -120,6 +120,11 @@ impl<'w> Walk<'w> {
         self.query_fields.take()
     }
 
+    /// Returns whether a mistake was noted.
+    pub(super) fn is_wrong(&self) -> bool {
+        !self.mistakes.borrow().is_empty()
+    }
+
     /// Returns the mistakes, and the warnings.
     pub(super) fn end(self) -> (Notes, Notes) {
         (self.mistakes.into_inner(), self.warnings.into_inner())
@@ -215,6 +220,12 @@ impl<'w> At<'w> {
             Some(span) => format!("line {}", self.walk.source.line(span)),
             None => self.path.clone(),
         }
+    }
+
+    /// Returns the line of the value.
+    pub(super) fn line(&self) -> Option<usize> {
+        let span = self.node.span.as_ref();
+        span.map(|span| self.walk.source.line(span))
     }
 
     pub(super) fn is_table(&self) -> bool {
@@ -419,6 +430,17 @@ impl<'w> At<'w> {
         let mut entries = entries.iter().enumerate();
         let (index, entry) = entries.find(|(_, entry)| entry.name == field)?;
         Some(self.below(index, entry))
+    }
+
+    /// Returns those of these fields that a table has, which is read elsewhere.
+    pub(super) fn some_of(&self, fields: &[&str]) -> TableAt<'w> {
+        let found = self.fields().into_iter();
+        TableAt {
+            at: self.clone(),
+            found: found.filter(|(name, _)| fields.contains(name)).collect(),
+            meant: Vec::new(),
+            has_unknown: false,
+        }
     }
 
     /// Returns a value of this table. A name that may be secret is a number in its path.

@@ -16,7 +16,7 @@ pub(super) struct Descriptors {
     #[arg(long, value_name = "DIR")]
     pub(super) ratelimit_config: Option<PathBuf>,
     /// Charge refused requests too, as envoyproxy/ratelimit does
-    #[arg(long, requires = "ratelimit_config")]
+    #[arg(long)]
     charge_refused: bool,
     /// The headers that Envoy adds: draft, for `RateLimit` and `RateLimit-Policy`, or envoy, for the three of envoyproxy/ratelimit
     #[arg(
@@ -52,11 +52,8 @@ enum Metrics {
 }
 
 impl Descriptors {
-    /// Reads the files. Their limits count in the store of the file of limits.
-    pub(super) fn read(&self, limits: &Limits) -> Result<Option<RateLimits>, Mistakes> {
-        let Some(directory) = &self.ratelimit_config else {
-            return Ok(None);
-        };
+    /// Reads the files, beside the tables of the file of limits.
+    pub(super) fn read(&self, limits: &Limits) -> Result<RateLimits, Mistakes> {
         let options = Options {
             charge_refused: self.charge_refused,
             headers: match self.headers {
@@ -66,8 +63,6 @@ impl Descriptors {
             time: self.grpc_deadline,
             their_metrics: self.stats == Metrics::Envoy,
         };
-        let limits = limits.clone();
-        let open = move |builder| limits.config().limiter_of(builder);
-        RateLimits::read(directory, options, open).map(Some)
+        RateLimits::beside(limits, self.ratelimit_config.clone(), options)
     }
 }

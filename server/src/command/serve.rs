@@ -25,6 +25,7 @@ use crate::gateway::REFUSALS;
 use crate::limits::Limits;
 use crate::ops::{self, Operators};
 use crate::phase::{self, Phase};
+use crate::ratelimit::{Mistakes, RateLimits};
 use crate::server::{self, Answers, Server};
 use crate::tls::Roots;
 use crate::token::Token;
@@ -152,7 +153,7 @@ impl Serve {
         if let Some(adapt) = limits.config().adapt() {
             tokio::spawn(adapt.run());
         }
-        let rate_limits = self.descriptors.read(&limits)?;
+        let rate_limits = self.rate_limits(&limits)?;
         let operators = self.operators()?;
         let [certificate, ops_certificate, grpc_certificate] = self.certificates()?;
         let socket = self.listen.listen("listen", &mut handed).await?;
@@ -275,6 +276,12 @@ impl Serve {
                 (None, None) => "the built-in limits".to_owned(),
             }
         );
+    }
+
+    /// The built-in limits have no descriptors.
+    fn rate_limits(&self, limits: &Limits) -> Result<Option<RateLimits>, Mistakes> {
+        let are_some = self.limits.is_some() || self.descriptors.ratelimit_config.is_some();
+        are_some.then(|| self.descriptors.read(limits)).transpose()
     }
 
     fn limits(&self, state: Option<&State>) -> Result<Limits, BoxError> {

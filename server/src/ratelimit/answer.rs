@@ -92,7 +92,7 @@ fn status(asked: &Asked<'_>, told: Option<&Told>) -> DescriptorStatus {
             let is_over = !told.fits && !limited.rule.is_some_and(|rule| rule.is_shadow);
             DescriptorStatus {
                 code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
-                current_limit: Some(current_limit(limited)),
+                current_limit: Some(current_limit(limited, told)),
                 limit_remaining: told.remaining,
                 // Envoy reads whole seconds.
                 duration_until_reset: Some(prost_types::Duration {
@@ -110,8 +110,11 @@ fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-fn current_limit(limited: &Limited<'_>) -> RateLimit {
-    let quota = limited.algorithm.limits().map_or(0, Limit::quota);
+fn current_limit(limited: &Limited<'_>, told: &Told) -> RateLimit {
+    let declared = limited.algorithm.limits();
+    // That of a bucket is less than its capacity.
+    let quota = declared.filter(|declared| declared.size() == told.limit);
+    let quota = quota.map_or(told.limit, Limit::quota);
     let (_, period, _) = limited.algorithm.frame();
     let name = limited.rule.and_then(|rule| rule.name.clone());
     let unit = match limited.rule {

@@ -1,4 +1,4 @@
-//! All files of a directory, which are in force together.
+//! All files of a directory and the tables of the file of limits, which are in force together.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,19 +8,58 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tower_ratelimit_config::__internal::{Notes, SourceText};
-use tower_ratelimit_config::FileError;
+use tower_ratelimit_config::{DescriptorLimit, FileError};
 
 use super::domain::{Domain, Open};
 use super::file::{self, LARGEST};
 use super::statistics::Statistics;
+use super::tables;
+use crate::limits::Limits;
 
 /// The most files, and the most limits in all of them.
 const MOST_FILES: usize = 1_000;
 const MOST_LIMITS: usize = 20_000;
 
-/// The texts of all files, by their paths.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Texts(BTreeMap<PathBuf, String>);
+/// Where limits of descriptors stand.
+#[derive(Debug)]
+pub(super) struct Sources {
+    /// The files of `envoyproxy/ratelimit`.
+    pub(super) directory: Option<PathBuf>,
+    /// The file of limits, with its tables `envoy`.
+    pub(super) limits: Option<Limits>,
+}
+
+impl Sources {
+    /// Reads the files of the directory, and takes the tables that are in force.
+    pub(super) fn read(&self) -> Result<Texts, Mistakes> {
+        let texts = match &self.directory {
+            Some(directory) => Texts::read(directory)?,
+            None => Texts::default(),
+        };
+        Ok(match &self.limits {
+            Some(limits) => texts.beside(limits.config().descriptors()),
+            None => texts,
+        })
+    }
+}
+
+/// The texts of all files, by their paths, and the tables of the file of limits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Texts {
+    files: BTreeMap<PathBuf, String>,
+    tables: Option<Arc<[DescriptorLimit]>>,
+}
+
+/// Tables that were read again may differ.
+impl PartialEq for Texts {
+    fn eq(&self, other: &Self) -> bool {
+        let are_same = match (&self.tables, &other.tables) {
+            (Some(tables), Some(others)) => Arc::ptr_eq(tables, others),
+            (tables, others) => tables.is_none() == others.is_none(),
+        };
+        are_same && self.files == other.files
+    }
+}
 
 /// The domains of all files.
 #[derive(Debug)]
@@ -60,15 +99,25 @@ impl Texts {
             let message = "it has no file whose name ends in .yaml; put one there";
             return Err(wrong(directory, &message));
         }
-        Ok(Self(texts))
+        Ok(Self {
+            files: texts,
+            tables: None,
+        })
     }
 
-    /// Returns the limits of each file.
+    pub(super) fn beside(self, tables: Arc<[DescriptorLimit]>) -> Self {
+        Self {
+            tables: Some(tables),
+            ..self
+        }
+    }
+
+    /// Returns the limits of each domain.
     pub(super) fn domains(&self, statistics: &Statistics) -> Result<Vec<file::Domain>, Mistakes> {
         let mut mistakes = Vec::new();
-        let mut domains: Vec<file::Domain> = Vec::new();
+        let mut domains = tables::domains(self.tables.as_deref().unwrap_or_default(), statistics);
         let mut limits = 0;
-        for (path, text) in &self.0 {
+        for (path, text) in &self.files {
             let file = path.display().to_string();
             let mut wrong = |error: FileError| mistakes.push(error.to_string());
             match file::read(&file, text, statistics) {
@@ -76,7 +125,7 @@ impl Texts {
                 Ok(domain) if domains.iter().any(|other| other.name == domain.name) => {
                     let message = format!(
                         "duplicate domain '{}' in config file; write all of its descriptors into one file",
-                        domain.name
+                        domain.name,
                     );
                     let mut notes = Notes::default();
                     notes.add(Some(&domain.span), "domain", message);

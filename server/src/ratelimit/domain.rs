@@ -7,10 +7,11 @@ use std::time::Duration;
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::policy::Mode;
 use tower_ratelimit::{Algorithm, ConfigError, FixedWindow, Limiter, Policy};
+use tower_ratelimit_config::__internal::state_name;
 
 use super::file::{self, UNITS};
 use super::question::{Asked, Limited};
-use super::rules::{Found, Level, Limit, Rule, key, state_name};
+use super::rules::{Found, Level, Rule, key};
 use super::statistics::{Counts, Statistics};
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -56,11 +57,10 @@ impl Domain {
         file.top.each(&mut |rule| rules.push(rule));
         let mut builder = Limiter::builder();
         for rule in &rules {
-            let Limit::Rate(algorithm) = rule.limit else {
+            if rule.algorithm().is_none() {
                 continue;
-            };
-            let policy =
-                Policy::new(&rule.policy, algorithm).on_store_failure(rule.on_store_failure);
+            }
+            let policy = rule.policy.clone().mode(Mode::Enforce);
             // One that charges refused requests, and one that chooses among quotas, has the numbers of a limit that is reached, and
             // decides by itself.
             builder = builder.policy(match rule.is_shadow {
@@ -133,11 +133,11 @@ impl Domain {
         let Some(Found { rule, key, path }) = self.top.find(&descriptor.entries) else {
             return Asked::Nothing;
         };
-        let Limit::Rate(algorithm) = rule.limit else {
+        let Some(algorithm) = rule.algorithm() else {
             return Asked::Unlimited(rule);
         };
         Asked::Limited(Limited {
-            policy: &rule.policy,
+            policy: rule.policy.name(),
             key,
             hits,
             algorithm,

@@ -3,10 +3,13 @@
 use std::fmt::{self, Write};
 use std::path::Path;
 
+use tower_ratelimit_config::Config;
+
 use super::directory::{Mistakes, Texts};
 use super::file::Domain;
-use super::rules::{Limit, Rule};
+use super::rules::Rule;
 use super::statistics::Statistics;
+use super::tables;
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 
 /// Returns the limits of all files of a directory, each in a line.
@@ -23,27 +26,30 @@ pub fn understood(directory: &Path) -> Result<String, Mistakes> {
         // Writing to a text cannot fail.
         let _ = writeln!(text, "domain {}, {}:", domain.name, domain.file);
         for rule in rules {
-            let _ = writeln!(text, "  line {}: {}: {}", rule.line, rule.path, Shown(rule));
+            let line = rule.line.unwrap_or_default();
+            let _ = writeln!(text, "  line {line}: {}: {}", rule.path, Shown(rule));
         }
     }
     Ok(text)
 }
 
-/// Returns what decides about a descriptor with these entries, a key and a value each.
+/// Returns what decides about a descriptor with these entries, a key and a value each, by a file of limits or all files of a
+/// directory.
 ///
 /// # Errors
 ///
 /// When a file cannot be read or has a mistake, and when no file has the domain.
 pub fn explain(
-    directory: &Path,
+    path: &Path,
     name: &str,
     entries: Vec<(String, String)>,
 ) -> Result<String, Mistakes> {
-    let domains = domains(directory)?;
+    let domains = domains(path)?;
     let Some(domain) = domains.iter().find(|domain| domain.name == name) else {
         let known: Vec<&str> = domains.iter().map(|domain| &*domain.name).collect();
         let message = format!(
-            "--domain: no file has {name:?}; the domains are: {}",
+            "--domain: {} has no {name:?}; the domains are: {}",
+            path.display(),
             known.join(", ")
         );
         return Err(Mistakes::of(message));
@@ -57,15 +63,16 @@ pub fn explain(
     Ok(match domain.top.find(&entries) {
         Some(found) => {
             let rule = found.rule;
-            let state = match rule.limit {
-                Limit::Unlimited => String::new(),
-                Limit::Rate(_) => format!("  its state: policy {:?}\n", rule.policy),
+            let state = match rule.algorithm() {
+                None => String::new(),
+                Some(_) => format!("  its state: policy {:?}\n", rule.policy.name()),
             };
+            let line = rule.line.map(|line| format!(":{line}"));
             format!(
-                "{asked}: {}\n  by {}:{}: {}\n{state}",
+                "{asked}: {}\n  by {}{}: {}\n{state}",
                 Shown(rule),
                 domain.file,
-                rule.line,
+                line.unwrap_or_default(),
                 rule.path
             )
         }
@@ -98,8 +105,17 @@ fn why_not(domain: &Domain, entries: &[Entry]) -> String {
     }
 }
 
-fn domains(directory: &Path) -> Result<Vec<Domain>, Mistakes> {
-    Texts::read(directory)?.domains(&Statistics::default())
+fn domains(path: &Path) -> Result<Vec<Domain>, Mistakes> {
+    let statistics = Statistics::default();
+    if path.is_dir() {
+        return Texts::read(path)?.domains(&statistics);
+    }
+    let config = Config::read(path).map_err(|error| Mistakes::of(error.to_string()))?;
+    let mut domains = tables::domains(&config.descriptors(), &statistics);
+    for domain in &mut domains {
+        domain.file = path.display().to_string();
+    }
+    Ok(domains)
 }
 
 /// A limit with all that it is beside its numbers.
@@ -108,11 +124,9 @@ struct Shown<'a>(&'a Rule);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(rule) = self;
-        match rule.limit {
-            Limit::Unlimited => f.write_str("unlimited")?,
-            Limit::Rate(algorithm) => write!(f, "{algorithm}")?,
-        }
+        write!(f, "{}", rule.policy.algorithm())?;
         for (is_it, what) in [
+            (rule.is_together, "all values together"),
             (rule.is_shadow, "in shadow"),
             (rule.is_quota, "a quota among others"),
             (rule.settles, "settles"),

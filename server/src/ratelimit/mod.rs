@@ -1,6 +1,6 @@
 //! The rate limit service of Envoy, by files as `envoyproxy/ratelimit` reads them.
 //!
-//! `yaml.rs` reads a text, `file.rs` the limits in it, and `directory.rs` all files of a directory. `rules.rs` finds the limit of a
+//! `yaml.rs` reads a text, `file.rs` the limits in it, `tables.rs` those of the file of limits, and `directory.rs` all of them. `rules.rs` finds the limit of a
 //! descriptor, `domain.rs` has the limiter of all limits of a domain, `question.rs` decides about a request, and `answer.rs` writes
 //! the answer for Envoy. `json.rs` takes the same questions over HTTP.
 
@@ -13,11 +13,12 @@ pub(crate) mod json;
 mod question;
 mod rules;
 mod statistics;
+mod tables;
 mod yaml;
 
 use std::fmt;
 use std::future::poll_fn;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Poll;
@@ -32,10 +33,11 @@ pub use self::answer::Headers;
 pub use self::directory::Mistakes;
 pub use self::explain::{explain, understood};
 
-use self::directory::{Domains, Texts};
+use self::directory::{Domains, Sources, Texts};
 use self::domain::{NoUnit, Open};
 use self::statistics::{Statistics, add};
 use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::limits::Limits;
 
 /// The most descriptors of a request, and entries of a descriptor. Who configures Envoy chooses both; a client does not.
 const MOST_DESCRIPTORS: usize = 100;
@@ -51,7 +53,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How long files have to be the same before they are read, since they may be written in pieces.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// Decides about descriptors by the files of a directory, which are read again when they change.
+/// Decides about descriptors by the files of a directory, and by the tables `envoy` of a file of limits. It follows both.
 #[derive(Clone)]
 pub struct RateLimits {
     inner: Arc<Inner>,
@@ -89,7 +91,7 @@ impl Default for Options {
 }
 
 struct Inner {
-    directory: PathBuf,
+    sources: Sources,
     options: Options,
     open: Box<Open>,
     statistics: Statistics,
@@ -123,14 +125,45 @@ impl RateLimits {
         options: Options,
         open: impl Fn(LimiterBuilder) -> Result<Limiter, ConfigError> + Send + Sync + 'static,
     ) -> Result<Self, Mistakes> {
-        let directory = directory.into();
+        let sources = Sources {
+            directory: Some(directory.into()),
+            limits: None,
+        };
+        Self::of(sources, options, open)
+    }
+
+    /// Reads the tables `envoy` of the file of these limits, and the files of a directory. They count in the store of that file.
+    ///
+    /// # Errors
+    ///
+    /// When the directory or one of its files cannot be read, when a file has a mistake, and when a domain stands in both.
+    pub fn beside(
+        limits: &Limits,
+        directory: Option<PathBuf>,
+        options: Options,
+    ) -> Result<Self, Mistakes> {
+        let sources = Sources {
+            directory,
+            limits: Some(limits.clone()),
+        };
+        let limits = limits.clone();
+        Self::of(sources, options, move |builder| {
+            limits.config().limiter_of(builder)
+        })
+    }
+
+    fn of(
+        sources: Sources,
+        options: Options,
+        open: impl Fn(LimiterBuilder) -> Result<Limiter, ConfigError> + Send + Sync + 'static,
+    ) -> Result<Self, Mistakes> {
         let statistics = Statistics::default();
-        let texts = Texts::read(&directory)?;
+        let texts = sources.read()?;
         let domains = Domains::open(&texts, &open, options.charge_refused, &statistics)?;
         add(&statistics.loads, 1);
         Ok(Self {
             inner: Arc::new(Inner {
-                directory,
+                sources,
                 options,
                 open: Box::new(open),
                 statistics,
@@ -143,11 +176,6 @@ impl RateLimits {
         })
     }
 
-    /// Returns the directory.
-    pub fn directory(&self) -> &Path {
-        &self.inner.directory
-    }
-
     /// Returns why the newest files are not in force.
     pub fn error(&self) -> Option<Mistakes> {
         self.newest().error.clone()
@@ -158,14 +186,14 @@ impl RateLimits {
     /// It reads from the disk and blocks.
     pub fn reload(&self) {
         let Inner {
-            directory,
+            sources,
             options,
             open,
             statistics,
             ..
         } = &*self.inner;
         let mut newest = self.newest();
-        let texts = Texts::read(directory);
+        let texts = sources.read();
         if newest.texts == texts {
             return;
         }
@@ -176,7 +204,7 @@ impl RateLimits {
         newest.texts = texts;
         match opened {
             Ok(domains) => {
-                tracing::info!("--ratelimit-config was read again: {domains}");
+                tracing::info!("the limits of descriptors were read again: {domains}");
                 add(&statistics.loads, 1);
                 newest.error = None;
                 let mut domains = Arc::new(domains);
@@ -188,7 +216,7 @@ impl RateLimits {
                 std::mem::swap(&mut *in_force, &mut domains);
             }
             Err(error) => {
-                tracing::warn!("--ratelimit-config stays as it was: {error}");
+                tracing::warn!("the limits of descriptors stay as they were: {error}");
                 add(&statistics.failed_loads, 1);
                 newest.error = Some(error);
             }
@@ -214,7 +242,7 @@ impl RateLimits {
 
     async fn on_disk(&self) -> Option<Result<Texts, Mistakes>> {
         let limits = self.clone();
-        let read = tokio::task::spawn_blocking(move || Texts::read(limits.directory()));
+        let read = tokio::task::spawn_blocking(move || limits.inner.sources.read());
         read.await.ok()
     }
 
@@ -377,7 +405,7 @@ fn check(request: &RateLimitRequest) -> Result<(), String> {
 impl fmt::Debug for RateLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimits")
-            .field("directory", &self.inner.directory)
+            .field("sources", &self.inner.sources)
             .finish_non_exhaustive()
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct Limited<'a> {
 pub(super) struct Told {
     /// Whether its units were within the limit, or one more is if it looks.
     pub(super) fits: bool,
+    /// The most at one instant, which may depend on the hour and on the load.
+    pub(super) limit: u32,
     pub(super) remaining: u32,
     /// How long until the same question would pass, or until what remains has to last.
     pub(super) until_reset: Duration,
@@ -311,6 +313,7 @@ impl<'q, 'a> Deciding<'q, 'a> {
                 self.outcomes[*index] = outcome;
                 self.told[*index] = outcome.map(|outcome| Told {
                     fits: outcome.is_allowed(),
+                    limit: outcome.limit(),
                     remaining: outcome.remaining() + if outcome.is_allowed() { looked } else { 0 },
                     until_reset: until_reset(&outcome, &charge.asked.algorithm, decision.at()),
                 });
@@ -370,8 +373,7 @@ impl<'q, 'a> Deciding<'q, 'a> {
                 }
             } else if passes {
                 add(&counts.within, hits);
-                let limit = asked.algorithm.limit().unwrap_or(u32::MAX);
-                if told.remaining <= limit / 5 {
+                if told.remaining <= told.limit / 5 {
                     add(&counts.near, hits);
                 }
             }

@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use prost_types::Struct;
-use sha2::{Digest, Sha256};
 use tower_ratelimit::key::{IntoKey, Key};
-use tower_ratelimit::{Algorithm, OnStoreFailure};
+use tower_ratelimit::{Algorithm, Policy};
+use tower_ratelimit_config::__internal::digest;
 
 use super::statistics::Counts;
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -17,11 +17,10 @@ use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a field of the file")]
 pub(super) struct Rule {
-    /// The name of its state.
-    pub(super) policy: String,
+    /// The limit, under the name of its state.
+    pub(super) policy: Policy,
     /// The keys and values that lead to it, as `explain` and the statistics show them.
     pub(super) path: String,
-    pub(super) limit: Limit,
     pub(super) unit: Unit,
     pub(super) name: Option<String>,
     pub(super) replaces: Vec<String>,
@@ -29,20 +28,22 @@ pub(super) struct Rule {
     pub(super) is_quota: bool,
     /// Whether it counts whole what it is told, past the limit.
     pub(super) settles: bool,
+    /// Whether all values that match a pattern are counted together, at each of its entries.
+    pub(super) is_together: bool,
     /// Whether each value is counted apart in the statistics.
     pub(super) is_detailed: bool,
     pub(super) metadata: Option<Struct>,
-    pub(super) on_store_failure: OnStoreFailure,
-    /// The line of the file.
-    pub(super) line: usize,
+    /// The line of the file, if its form has lines.
+    pub(super) line: Option<usize>,
     pub(super) counts: Arc<Counts>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
-    /// Requests are not counted.
-    Unlimited,
-    Rate(Algorithm),
+impl Rule {
+    /// Returns the limit; `None` if requests are not counted.
+    pub(super) fn algorithm(&self) -> Option<Algorithm> {
+        let algorithm = *self.policy.algorithm();
+        (algorithm != Algorithm::Unlimited).then_some(algorithm)
+    }
 }
 
 /// The descriptors that may come next.
@@ -59,7 +60,7 @@ pub(super) struct Values {
 }
 
 /// A descriptor of a file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Descriptor {
     pub(super) rule: Option<Arc<Rule>>,
     pub(super) below: Level,
@@ -87,6 +88,25 @@ struct Step<'a> {
 }
 
 impl Level {
+    /// Returns the descriptor of this key and this value or pattern, which is added if it is not there.
+    pub(super) fn at(&mut self, key: &str, value: Option<&str>) -> &mut Descriptor {
+        let values = self.0.entry(key.into()).or_default();
+        match value {
+            None => values.any.get_or_insert_default(),
+            Some(pattern) if pattern.contains('*') => {
+                let known = values.patterns.iter();
+                let known = known.enumerate().find(|(_, (text, _))| **text == *pattern);
+                let place = known.map_or(values.patterns.len(), |(place, _)| place);
+                if place == values.patterns.len() {
+                    let descriptor = Descriptor::default();
+                    values.patterns.push((pattern.into(), descriptor));
+                }
+                &mut values.patterns[place].1
+            }
+            Some(value) => values.exact.entry(value.into()).or_default(),
+        }
+    }
+
     /// Returns the limit of these entries: that of the descriptor that the last entry meets.
     pub(super) fn find(&self, entries: &[Entry]) -> Option<Found<'_>> {
         let mut level = self;
@@ -97,14 +117,15 @@ impl Level {
             steps.push(step);
         }
         let rule = steps.last()?.descriptor.rule.as_ref()?;
+        let is_shared = |step: &Step<'_>| rule.is_together || step.descriptor.is_shared;
         let counted = entries.iter().zip(&steps).map(|(entry, step)| {
-            let pattern = step.value.filter(|_| step.descriptor.is_shared);
+            let pattern = step.value.filter(|_| is_shared(step));
             (&*entry.key, pattern.unwrap_or(&entry.value))
         });
         let tells = |step: &Step<'_>| rule.is_detailed || step.descriptor.tells_value;
         let path = steps.iter().any(tells).then(|| {
             let told = entries.iter().zip(&steps).map(|(entry, step)| {
-                let is_told = tells(step) && !step.descriptor.is_shared;
+                let is_told = tells(step) && !is_shared(step);
                 let value = if is_told {
                     Some(&*entry.value)
                 } else {
@@ -188,15 +209,6 @@ pub(super) fn key<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Key 
     digest(texts).as_slice().into_key()
 }
 
-fn digest<'a>(texts: impl Iterator<Item = &'a str>) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    for text in texts {
-        digest.update((text.len() as u64).to_le_bytes());
-        digest.update(text);
-    }
-    digest.finalize().into()
-}
-
 /// Returns how keys and values are shown: `tenant_gold.path`. A point stands between two steps alone: in an address of a client it
 /// is `_`, as in the statistics of `envoyproxy/ratelimit`.
 pub(super) fn path<'a>(steps: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
@@ -211,56 +223,9 @@ pub(super) fn path<'a>(steps: impl Iterator<Item = (&'a str, Option<&'a str>)>) 
     path.replace([':', '|'], "_")
 }
 
-/// The longest name of a policy.
-const LONGEST: usize = 64;
-
-/// Returns the name of the state of a limit: `shop/tenant=gold/path`. A name that is too long for one, or could be that of another
-/// limit, ends in a hash.
-pub(super) fn state_name(domain: &str, steps: &[(&str, Option<&str>)]) -> String {
-    let mut name = domain.to_owned();
-    for (key, value) in steps {
-        name += "/";
-        name += key;
-        if let Some(value) = value {
-            name += "=";
-            name += value;
-        }
-    }
-    let is_clear = |text: &str| {
-        let is_one =
-            |c: char| matches!(c, ' '..='~') && !c.is_ascii_uppercase() && !"/=~".contains(c);
-        text.chars().all(is_one)
-    };
-    let mut texts = steps
-        .iter()
-        .flat_map(|(key, value)| [Some(*key), *value])
-        .flatten();
-    if name.len() <= LONGEST && is_clear(domain) && texts.all(is_clear) {
-        return name;
-    }
-    let steps = steps.iter();
-    let texts = steps.flat_map(|(key, value)| {
-        [
-            *key,
-            if value.is_some() { "=" } else { "" },
-            value.unwrap_or(""),
-        ]
-    });
-    let digest = digest([domain].into_iter().chain(texts));
-    let hash = u64::from_be_bytes(digest[..8].try_into().unwrap_or_default());
-    let hash = format!("{hash:016x}");
-    let printable = name
-        .chars()
-        .map(|c| if matches!(c, ' '..='}') { c } else { '_' });
-    let begin: String = printable.take(LONGEST - 1 - hash.len()).collect();
-    format!("{begin}~{hash}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    type Steps<'a> = &'a [(&'a str, Option<&'a str>)];
 
     #[test]
     fn a_star_stands_for_any_characters() {
@@ -283,36 +248,6 @@ mod tests {
             ("é*", "éa", true),
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
-        }
-    }
-
-    #[test]
-    fn names_of_states_are_apart_and_short() {
-        let long = "x".repeat(80);
-        let lists: [(&str, Steps<'_>); 12] = [
-            ("shop", &[("tenant", Some("gold")), ("path", None)]),
-            ("shop", &[("tenant", Some("gold/path"))]),
-            ("shop/tenant", &[("path", None)]),
-            ("shop", &[("tenant", Some("Gold"))]),
-            ("shop", &[("tenant", Some("gold"))]),
-            ("shop", &[("tenant=gold", None)]),
-            ("shop", &[("tenant", Some(""))]),
-            ("shop", &[("tenant", None)]),
-            ("shop", &[("tenant", Some(&long))]),
-            ("shop", &[("tenant", Some("é"))]),
-            ("shop", &[("tenant~", None)]),
-            ("", &[("a", None)]),
-        ];
-        let names = lists.map(|(domain, steps)| state_name(domain, steps));
-        assert_eq!(names[0], "shop/tenant=gold/path");
-        let folded: std::collections::HashSet<_> =
-            names.iter().map(|it| it.to_lowercase()).collect();
-        assert_eq!(folded.len(), names.len(), "{names:?}");
-        for name in &names {
-            assert!(
-                name.len() <= LONGEST && name.chars().all(|c| matches!(c, ' '..='~')),
-                "{name}"
-            );
         }
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost_types::{ListValue, Struct, Value as Data, value::Kind};
-use tower_ratelimit::{Algorithm, FixedWindow, OnStoreFailure, Quota};
+use tower_ratelimit::{Algorithm, FixedWindow, OnStoreFailure, Policy, Quota};
+use tower_ratelimit_config::__internal::state_name;
 
 use super::{Fields, Reader};
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use crate::ratelimit::rules::{Limit, Rule, state_name};
+use crate::ratelimit::rules::Rule;
 use crate::ratelimit::yaml::{Node, Value};
 
 pub(super) const OF_LIMIT: &[&str] = &[
@@ -62,8 +63,8 @@ impl Reader<'_> {
         }
         let path = self.path();
         Some(Arc::new(Rule {
-            policy: state_name(&self.domain, &self.steps()),
-            limit,
+            policy: Policy::new(state_name(&self.domain, &self.steps()), limit)
+                .on_store_failure(self.on_store_failure(&its)),
             unit,
             name,
             replaces,
@@ -72,8 +73,8 @@ impl Reader<'_> {
             is_detailed,
             metadata,
             settles: self.flag(&its, "settles"),
-            on_store_failure: self.on_store_failure(&its),
-            line: self.source.line(&node.span),
+            is_together: false,
+            line: Some(self.source.line(&node.span)),
             counts: self.statistics.of(&self.domain, &path),
             path,
         }))
@@ -92,7 +93,7 @@ impl Reader<'_> {
         }
     }
 
-    fn limit(&mut self, its: &Fields<'_>) -> Option<(Limit, Unit)> {
+    fn limit(&mut self, its: &Fields<'_>) -> Option<(Algorithm, Unit)> {
         if self.flag(its, "unlimited") {
             for field in ["unit", "period"] {
                 if its.get(field).is_some() {
@@ -101,7 +102,7 @@ impl Reader<'_> {
                     self.refuse(its, field, message);
                 }
             }
-            return Some((Limit::Unlimited, Unit::Unknown));
+            return Some((Algorithm::Unlimited, Unit::Unknown));
         }
         let requests = match its.get("requests_per_unit") {
             None => 0,
@@ -118,7 +119,7 @@ impl Reader<'_> {
                 self.refuse(its, "burst", message);
             }
             return match FixedWindow::new(requests, period) {
-                Ok(window) => Some((Limit::Rate(window.into()), unit)),
+                Ok(window) => Some((window.into(), unit)),
                 Err(error) => {
                     self.refuse(its, "period", error.to_string());
                     None
@@ -126,7 +127,7 @@ impl Reader<'_> {
             };
         };
         let algorithm = self.algorithm(its, &name, (requests, period), burst)?;
-        Some((Limit::Rate(algorithm), unit))
+        Some((algorithm, unit))
     }
 
     /// Reads an algorithm that is no fixed window.

@@ -204,7 +204,10 @@ fn the_program_checks_and_explains_a_directory() {
         (code, &*error),
         (
             Some(1),
-            "--domain: no file has \"other\"; the domains are: shop\n"
+            &*format!(
+                "--domain: {} has no \"other\"; the domains are: shop\n",
+                folder.path()
+            )
         )
     );
 
@@ -234,7 +237,7 @@ fn the_program_checks_and_explains_a_directory() {
 }
 
 /// Returns the status and the body of the response.
-fn post(address: &str, path: &str, body: &str) -> (u16, String) {
+pub(super) fn post(address: &str, path: &str, body: &str) -> (u16, String) {
     let mut client = TcpStream::connect(address).unwrap();
     let length = body.len();
     let head = format!(

@@ -287,5 +287,8 @@ fn a_directory_that_is_not_there_is_an_error_with_its_name() {
     let path = folder.0.join("missing");
     let read = ratelimitd::ratelimit::understood(&path);
     let error = read.unwrap_err().to_string();
-    assert!(error.contains("missing: No such file"), "{error}");
+    assert!(
+        error.contains("missing: the file cannot be read: No such file"),
+        "{error}"
+    );
 }

@@ -4,6 +4,7 @@ mod calls;
 mod charging;
 mod mistakes;
 mod model;
+mod tables;
 mod vectors;
 
 use std::fs;

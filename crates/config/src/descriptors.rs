@@ -1,0 +1,413 @@
+//! The tables `envoy`: limits of the descriptors that Envoy sends.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::digest::hexadecimal;
+use super::limits::{algorithm, limit};
+use super::policy::{MODES, POLICY, ReadPolicy, UNKEYED, limit_of, unkeyed};
+use super::shape::{Field, Fields, Shape};
+use super::tree::{Value, quoted};
+use super::vocabulary::{Vocabulary, setting};
+use super::walk::{At, TableAt};
+use tower_ratelimit::algorithm::Algorithm;
+use tower_ratelimit::decision::LimitRule;
+use tower_ratelimit::policy::{Mode, Policy};
+
+static OWN: Vocabulary<()> = Vocabulary(&[
+    setting("domain")
+        .says("The domain that Envoy sends.")
+        .together(Shape::Text),
+    setting("entries")
+        .says(
+            "The entries of the descriptor, in their order: \"tenant\" counts each value apart, \"path=/export\" has this value, \
+             and `*` in a value stands for any characters.",
+        )
+        .together(Shape::List(&Shape::Text)),
+    setting("policy")
+        .says("The policy of this file whose limit holds, in place of a limit that stands here.")
+        .together(Shape::Text),
+    setting("plan")
+        .says("The plan of this file that gives the limit of that policy.")
+        .together(Shape::Text),
+    setting("together")
+        .says("Counts all values that match a `*` together.")
+        .together(Shape::Flag),
+    setting("charge")
+        .says("Whether units are charged within the limit, or after the fact and past it; the default is before.")
+        .together(Shape::Word(&CHARGE)),
+]);
+
+static CHARGE: [(&str, bool); 2] = [("before", false), ("after", true)];
+
+/// The settings of a table: its own, and those of a policy that read no request.
+pub(super) struct Envoy;
+
+impl Fields for Envoy {
+    fn fields(&self) -> Vec<Field> {
+        let mut fields = OWN.fields();
+        let of_policy = POLICY.fields().into_iter();
+        fields.extend(of_policy.filter(|field| UNKEYED.contains(&field.name)));
+        fields
+    }
+}
+
+/// The longest domain, and the longest key of an entry, in bytes.
+const LONGEST: usize = 1_024;
+
+/// The most entries of a descriptor.
+const MOST_ENTRIES: usize = 16;
+
+/// A key, and the value or the pattern of one.
+type Entry = (String, Option<String>);
+
+/// The limit of a descriptor that Envoy sends to a rate limit service: a table `envoy` of a file.
+#[derive(Clone, Debug)]
+pub struct DescriptorLimit {
+    domain: String,
+    entries: Vec<Entry>,
+    policy: Policy,
+    mode: Mode,
+    is_together: bool,
+    is_charged_after: bool,
+    line: Option<usize>,
+}
+
+impl DescriptorLimit {
+    /// Returns the domain.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// Returns the entries: a key, and the value, in which `*` stands for any characters. Without a value, each value is counted
+    /// apart.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = (&str, Option<&str>)> {
+        self.entries.iter().map(borrowed)
+    }
+
+    /// Returns the policy, whose name is made of the domain and the entries.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Returns the mode of the policy.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns whether all values that match a `*` are counted together.
+    pub fn is_together(&self) -> bool {
+        self.is_together
+    }
+
+    /// Returns whether units are charged after the fact: whole, and past the limit.
+    pub fn is_charged_after(&self) -> bool {
+        self.is_charged_after
+    }
+
+    /// Returns the line of the table in the file; `None` in JSON.
+    pub fn line(&self) -> Option<usize> {
+        self.line
+    }
+
+    /// Describes the limit, as in `token-bucket 10/second, in shadow`.
+    pub(super) fn says(&self) -> String {
+        let mut says = self.policy.algorithm().to_string();
+        for (is_so, what) in [
+            (self.mode == Mode::Shadow, ", in shadow"),
+            (self.mode == Mode::Off, ", off"),
+            (self.is_together, ", all values together"),
+            (self.is_charged_after, ", charged after"),
+        ] {
+            if is_so {
+                says += what;
+            }
+        }
+        says
+    }
+}
+
+fn borrowed((key, value): &Entry) -> (&str, Option<&str>) {
+    (key, value.as_deref())
+}
+
+/// Reads all tables of a file with these policies.
+pub(super) fn descriptors(
+    root: &TableAt<'_>,
+    policies: &[(&str, Option<ReadPolicy>)],
+) -> Option<Arc<[DescriptorLimit]>> {
+    let Some(at) = root.get("envoy") else {
+        return Some([].into());
+    };
+    if !at.is_list() {
+        return at.expected("a list of tables; write each of them under [[envoy]]");
+    }
+    let policies = policies.iter().map(|(name, policy)| (*name, policy));
+    let file = Reader {
+        root,
+        policies: policies.collect(),
+    };
+    let tables = at.list()?;
+    let read: Vec<_> = tables.iter().map(|at| file.table(at)).collect();
+    let mut seen: HashMap<(&str, &[Entry]), String> = HashMap::new();
+    for (at, limit) in tables.iter().zip(&read) {
+        let Some(limit) = limit else { continue };
+        if let Some(before) = seen.insert((&limit.domain, &limit.entries), at.place()) {
+            at.refuse::<()>(format!(
+                "the domain has these entries already ({before}); leave one of them"
+            ));
+        }
+    }
+    read.into_iter().collect()
+}
+
+struct Reader<'r, 'w> {
+    root: &'r TableAt<'w>,
+    policies: HashMap<&'r str, &'r Option<ReadPolicy>>,
+}
+
+impl<'w> Reader<'_, 'w> {
+    fn table(&self, at: &At<'w>) -> Option<DescriptorLimit> {
+        let table = at.table(&Envoy)?;
+        let remedy = "name the domain that Envoy sends, such as domain = \"shop\"";
+        let domain = table
+            .need("domain", remedy)
+            .and_then(|at| name(at, at.text()?));
+        let remedy = "name the keys of a descriptor, such as entries = [\"tenant\"]";
+        let entries = table.need("entries", remedy).and_then(entries);
+        let is_charged_after = match table.get("charge") {
+            None => Some(false),
+            Some(at) => at.one_of(&CHARGE),
+        };
+        let is_together = table.get("together").map_or(Some(false), At::flag);
+        if let (Some(true), Some(entries), Some(at)) =
+            (is_together, &entries, table.get("together"))
+            && !entries.iter().any(has_pattern)
+        {
+            at.refuse::<()>(
+                "no entry has a `*`; write one, such as \"path=/export/*\", or leave it out",
+            );
+        }
+        let state = match (&domain, &entries) {
+            (Some(domain), Some(entries)) => {
+                let entries: Vec<_> = entries.iter().map(borrowed).collect();
+                state_name(domain, &entries)
+            }
+            // The limit is read for its mistakes.
+            _ => String::new(),
+        };
+        let limited = if let Some(of) = table.get("policy") {
+            self.limit_of_policy(&table, of, &state)
+        } else {
+            if let Some(at) = table.get("plan") {
+                at.refuse::<()>("a plan gives the limit of a policy; name that as `policy`");
+            }
+            let policy = unkeyed(&state, algorithm(&table, None), &table);
+            policy.map(|policy| (policy, mode(table.get("mode"))))
+        };
+        let (policy, mode) = limited?;
+        if policy.shapes() || policy.algorithm().limits_concurrency() {
+            let of = table.get("policy").cloned().or_else(|| limit_of(at));
+            return of.as_ref().unwrap_or(at).refuse(
+                "Envoy lets no request wait, and does not tell when it ends; give an algorithm that counts, such as token-bucket",
+            );
+        }
+        at.gives(&state, LimitRule::Policy);
+        Some(DescriptorLimit {
+            domain: domain?,
+            entries: entries?,
+            policy,
+            mode,
+            is_together: is_together?,
+            is_charged_after: is_charged_after?,
+            line: at.line(),
+        })
+    }
+
+    /// Returns the limit of a policy of the file, or that of a plan for it.
+    fn limit_of_policy(
+        &self,
+        table: &TableAt<'w>,
+        of: &At<'w>,
+        state: &str,
+    ) -> Option<(Policy, Mode)> {
+        for field in UNKEYED.iter().filter(|field| **field != "mode") {
+            table.either("policy", field);
+        }
+        let name = of.text()?;
+        let Some(known) = self.policies.get(name) else {
+            let mut known: Vec<&str> = self.policies.keys().copied().collect();
+            known.sort_unstable();
+            return of.unknown("policy", name, &known);
+        };
+        let at = self.root.get("policies")?.field(name)?;
+        let mut own = *known.as_ref()?.unkeyed.algorithm();
+        if let Some(plan) = table.get("plan") {
+            own = self.limit_of_plan(plan, name, own)?;
+        }
+        if table.at.walk.is_wrong() {
+            // A mistake of the policy would be told twice.
+            return None;
+        }
+        let its = at.some_of(UNKEYED);
+        let without_limit = at.some_of(&["on_store_failure", "unleased", "adapt"]);
+        let policy = unkeyed(state, Some(own), &without_limit)?;
+        let mode = mode(table.get("mode").or_else(|| its.get("mode")));
+        Some((policy.mode(mode), mode))
+    }
+
+    fn limit_of_plan(&self, at: &At<'w>, policy: &str, own: Algorithm) -> Option<Algorithm> {
+        let name = at.text()?;
+        let plans = self.root.get("plans");
+        let Some(plan) = plans.and_then(|plans| plans.field(name)) else {
+            let plans = plans.map_or_else(Vec::new, At::fields);
+            let known: Vec<&str> = plans.iter().map(|(name, _)| *name).collect();
+            return at.unknown("plan", name, &known);
+        };
+        if matches!(own, Algorithm::ByHours(_)) {
+            return at.refuse(format!(
+                "the limit of policy {} depends on the hour; write that of the plan here, in place of `policy`",
+                quoted(policy)
+            ));
+        }
+        match plan.field(policy) {
+            Some(_) if at.walk.is_wrong() => None,
+            Some(its) => limit(&its, policy, Some(&own)),
+            None => Some(own),
+        }
+    }
+}
+
+/// Returns the mode that this value says. A mistake in it is noted elsewhere.
+fn mode(at: Option<&At<'_>>) -> Mode {
+    let text = at.and_then(|at| match &at.node.value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    });
+    let said = text.and_then(|text| MODES.iter().find(|(word, _)| word == text));
+    said.map_or(Mode::Enforce, |(_, mode)| *mode)
+}
+
+fn has_pattern((_, value): &Entry) -> bool {
+    value.as_ref().is_some_and(|value| value.contains('*'))
+}
+
+fn name(at: &At<'_>, text: &str) -> Option<String> {
+    match text.len() {
+        0 => at.refuse("a name is empty; give the one that Envoy sends"),
+        1..=LONGEST => Some(text.to_owned()),
+        length => at.refuse(format!("a name has {length} bytes; give {LONGEST} at most")),
+    }
+}
+
+fn entries(at: &At<'_>) -> Option<Vec<Entry>> {
+    let list = at.list()?;
+    if !(1..=MOST_ENTRIES).contains(&list.len()) {
+        let number = list.len();
+        return at.refuse(format!(
+            "there are {number} entries; give 1 to {MOST_ENTRIES}"
+        ));
+    }
+    let entries = list.iter().map(|at| {
+        let text = at.text()?;
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value.to_owned())),
+            None => (text, None),
+        };
+        Some((name(at, key)?, value))
+    });
+    let entries: Vec<_> = entries.collect();
+    entries.into_iter().collect()
+}
+
+/// The longest name of a policy.
+const LONGEST_STATE: usize = 64;
+
+/// Returns the name of the state of a limit: `shop/tenant=gold/path`. A name that is too long for one, or could be that of another
+/// limit, ends in a hash.
+pub fn state_name(domain: &str, steps: &[(&str, Option<&str>)]) -> String {
+    let mut name = domain.to_owned();
+    for (key, value) in steps {
+        name += "/";
+        name += key;
+        if let Some(value) = value {
+            name += "=";
+            name += value;
+        }
+    }
+    let is_clear = |text: &str| {
+        let is_one =
+            |c: char| matches!(c, ' '..='~') && !c.is_ascii_uppercase() && !"/=~".contains(c);
+        text.chars().all(is_one)
+    };
+    let mut texts = steps
+        .iter()
+        .flat_map(|(key, value)| [Some(*key), *value])
+        .flatten();
+    if name.len() <= LONGEST_STATE && is_clear(domain) && texts.all(is_clear) {
+        return name;
+    }
+    let steps = steps.iter();
+    let texts = steps.flat_map(|(key, value)| {
+        [
+            *key,
+            if value.is_some() { "=" } else { "" },
+            value.unwrap_or(""),
+        ]
+    });
+    let hash = hexadecimal(&digest([domain].into_iter().chain(texts))[..8]);
+    let printable = name
+        .chars()
+        .map(|c| if matches!(c, ' '..='}') { c } else { '_' });
+    let begin: String = printable.take(LONGEST_STATE - 1 - hash.len()).collect();
+    format!("{begin}~{hash}")
+}
+
+/// Returns the SHA-256 of a list of texts, no two of which run together.
+pub fn digest<'a>(texts: impl Iterator<Item = &'a str>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for text in texts {
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text);
+    }
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Steps<'a> = &'a [(&'a str, Option<&'a str>)];
+
+    #[test]
+    fn names_of_states_are_apart_and_short() {
+        let long = "x".repeat(80);
+        let lists: [(&str, Steps<'_>); 12] = [
+            ("shop", &[("tenant", Some("gold")), ("path", None)]),
+            ("shop", &[("tenant", Some("gold/path"))]),
+            ("shop/tenant", &[("path", None)]),
+            ("shop", &[("tenant", Some("Gold"))]),
+            ("shop", &[("tenant", Some("gold"))]),
+            ("shop", &[("tenant=gold", None)]),
+            ("shop", &[("tenant", Some(""))]),
+            ("shop", &[("tenant", None)]),
+            ("shop", &[("tenant", Some(&long))]),
+            ("shop", &[("tenant", Some("é"))]),
+            ("shop", &[("tenant~", None)]),
+            ("", &[("a", None)]),
+        ];
+        let names = lists.map(|(domain, steps)| state_name(domain, steps));
+        assert_eq!(names[0], "shop/tenant=gold/path");
+        let folded: std::collections::HashSet<_> =
+            names.iter().map(|it| it.to_lowercase()).collect();
+        assert_eq!(folded.len(), names.len(), "{names:?}");
+        for name in &names {
+            assert!(
+                name.len() <= LONGEST_STATE && name.chars().all(|c| matches!(c, ' '..='~')),
+                "{name}"
+            );
+        }
+    }
+}
