@@ -24,6 +24,9 @@ pub mod plans {}
 #[cfg(all(feature = "axum", feature = "resolver"))]
 #[doc = include_str!("../docs/resolver.md")]
 pub mod resolver {}
+#[doc = include_str!("../docs/stability.md")]
+pub mod stability {}
+
 #[cfg(all(feature = "axum", feature = "usage"))]
 #[doc = include_str!("../docs/llm.md")]
 pub mod llm {}

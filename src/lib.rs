@@ -55,6 +55,7 @@
 //! - [`clock`]: the time, and a clock for tests
 //! - [`store`]: where state lives
 //! - [`observe`]: counters, and a snapshot of them
+//! - `usage`: what the body of a response says that it has used, such as tokens of a model
 //! - [`factor`]: the share of a limit that is in force
 //! - [`diagnostics`]: the codes in the log, and the remedies
 //!
@@ -63,40 +64,8 @@
 //! Tower's own layer has one limit for all callers, makes them wait in `poll_ready`, and its service
 //! cannot be cloned, so a router needs a buffer around it. This layer counts each client apart,
 //! refuses at once, and can be cloned: all clones share one state.
-//!
-//! # Features
-//!
-//! | feature | default | adds |
-//! | --- | --- | --- |
-//! | `axum` | yes | the peer address and the matched path of axum; turns on `http` |
-//! | `tracing` | yes | [diagnostics] in the log |
-//! | `http` | by `axum` | the layer, for any HTTP server |
-//! | `tonic` | no | gRPC refusals, and the connection info of tonic; turns on `http` |
-//! | `client` | no | a layer for HTTP and gRPC clients; turns on `http` |
-//! | `reload` | no | limits that are swapped while they are in force, such as those of a file; turns on `http` |
-//! | `quanta` | no | a faster clock, for machines with synchronised processor counters |
-//! | `serde` | no | quotas and algorithms in configuration files: see [`Algorithm`]; decisions and snapshots as JSON |
-//! | `resolver` | no | plans that a database or another service knows: `plan::Resolver` |
-//! | `calendar` | no | limits in days, weeks, months and years of a time zone: `CalendarWindow`; limits by the hour: `Hours` |
-//! | `tzdb` | no | the data of the time zones, for systems without; turns on `calendar` |
-//! | `redis` | no | state in Redis or Valkey, shared by many nodes: `RedisStore` |
-//! | `redis-cluster` | no | the same in a cluster; turns on `redis` |
-//! | `redis-sentinel` | no | the same behind Sentinel; turns on `redis` |
-//! | `redis-tls` | no | the same over TLS, by rustls; turns on `redis` |
-//! | `testing` | no | the conformance suite for [stores](store::Items), and the time as an argument in Redis |
-//!
-//! Without features the crate has the [`Limiter`], its algorithms, the in-process store, and the
-//! [`LimitLayer`] for services of any kind.
-//!
-//! # Other crates
-//!
-//! Subjects of their own are crates of their own, which depend on this one:
-//!
-//! | crate | has |
-//! | --- | --- |
-//! | [`tower-ratelimit-config`](https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/) | limits from a file in TOML or JSON, with reload |
-//! | [`tower-ratelimit-adapt`](https://docs.rs/tower-ratelimit-adapt/latest/tower_ratelimit_adapt/) | [limits that follow the load](https://docs.rs/tower-ratelimit-adapt/latest/tower_ratelimit_adapt/guide/adaptive/), and [adaptive concurrency](https://docs.rs/tower-ratelimit-adapt/latest/tower_ratelimit_adapt/guide/adaptive_concurrency/) |
-//! | [`tower-ratelimit-ops`](https://docs.rs/tower-ratelimit-ops) | [a page for operators](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/admin/), which shows the limits live; [metrics](https://docs.rs/tower-ratelimit-ops/latest/tower_ratelimit_ops/metrics/) for Prometheus and others |
+#![doc = ""]
+#![doc = include_str!("../docs/features.md")]
 
 pub mod algorithm;
 pub mod calendar;

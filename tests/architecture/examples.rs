@@ -1,4 +1,4 @@
-//! Every example runs from the root by its name, with the features in the README.
+//! Every example runs from the root by its name, with the features in `examples/README.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -46,9 +46,9 @@ fn codes(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Returns what `cargo run --example NAME` needs according to the README: names, and then their `--features`.
-fn said_to_need(readme: &str) -> Examples {
-    let (_, below) = readme.split_once("`cargo run --example NAME`. ").unwrap();
+/// Returns what `cargo run --example NAME` needs according to this page: names, and then their `--features`.
+fn said_to_need(page: &str) -> Examples {
+    let (_, below) = page.split_once("`cargo run --example NAME`. ").unwrap();
     let (said, _) = below.split_once("With `--all-features`").unwrap();
     let (mut examples, mut names) = (Examples::new(), Vec::new());
     for code in codes(said) {
@@ -67,23 +67,24 @@ fn said_to_need(readme: &str) -> Examples {
 }
 
 #[test]
-fn the_readme_says_which_features_an_example_needs() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+fn the_page_says_which_features_an_example_needs() {
+    let page = fs::read_to_string(root().join("examples/README.md")).unwrap();
     let mut needing = examples();
     needing.retain(|_, features| !features.is_empty());
-    assert_eq!(said_to_need(&readme), needing);
+    assert_eq!(said_to_need(&page), needing);
 }
 
 #[test]
-fn the_readme_lists_every_example_and_its_file_is_there() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, below) = readme.split_once("| example | shows |").unwrap();
+fn the_page_lists_every_example_and_its_file_is_there() {
+    let page = fs::read_to_string(root().join("examples/README.md")).unwrap();
+    let (_, below) = page.split_once("| example | shows |").unwrap();
     let rows = below.lines().filter(|line| line.starts_with("| [`"));
     let mut listed = BTreeSet::new();
     for link in rows.flat_map(|row| row.split("[`").skip(1)) {
         let (name, rest) = link.split_once("`](").unwrap();
         let (path, _) = rest.split_once(')').unwrap();
-        assert!(root().join(path).exists(), "{name} is not at {path}");
+        let file = root().join("examples").join(path);
+        assert!(file.exists(), "{name} is not at {path}");
         assert!(listed.insert(name.to_owned()), "{name} is there twice");
     }
     assert_eq!(listed, examples().into_keys().collect());
@@ -99,6 +100,7 @@ fn every_command_that_runs_an_example_is_complete() {
         "crates/config/docs",
         "crates/ops/docs",
         "crates/adapt",
+        "examples",
         ".",
     ];
     let pages = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());

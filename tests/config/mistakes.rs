@@ -5,7 +5,7 @@ use std::fs;
 use tower_ratelimit::{FixedWindow, key};
 use tower_ratelimit_config::{Config, Format};
 
-use crate::scene::{mistakes, mistakes_in_json};
+use crate::scene::{config, mistakes, mistakes_in_json};
 
 #[test]
 fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
@@ -469,4 +469,21 @@ fn a_file_of_mistakes_alone_tells_the_first_hundred_and_their_number() {
         "{shown}"
     );
     assert!(shown.len() < 64 * 1_024, "{}", shown.len());
+}
+
+#[test]
+fn a_file_of_another_version_is_refused() {
+    let with = |version: &str| {
+        format!("version = {version}\n[policies.a]\nkey = \"global\"\nquota = \"1/day\"")
+    };
+    config(&with("1"));
+    for version in ["0", "2", "4294967295"] {
+        assert_eq!(
+            mistakes(&with(version)),
+            [
+                "<text>:1:11: version: this program reads files of version 1; write version = 1, or leave it out"
+            ]
+        );
+    }
+    assert!(mistakes(&with("\"1\""))[0].contains("version"));
 }

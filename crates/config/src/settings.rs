@@ -40,6 +40,12 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting("$schema")
         .says("The address of the JSON Schema, for editors.")
         .together(Shape::Text),
+    setting("version")
+        .says("The version of the format of this file: 1, the only one.")
+        .of(Shape::Integer, |it, at| match at.integer()? {
+            1_u32 => Some(it),
+            _ => at.refuse("this program reads files of version 1; write version = 1, or leave it out"),
+        }),
     setting("policies")
         .says("The policies, each a table under its name.")
         .together(Shape::Map(&Shape::Named("policy"))),
