@@ -27,7 +27,7 @@ use axum::routing::post;
 use axum::{Form, Router};
 use serde::Deserialize;
 use tower_ratelimit::policy::Penalty;
-use tower_ratelimit::response::Refused;
+use tower_ratelimit::response::{OrRefuse, Refused};
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, Quota};
 
 type Failures = Limiter;

@@ -13,7 +13,7 @@ use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::limiter::Reservation;
 
-/// Why a handler refuses a request: the error of [`Decision::or_refuse`], made for `?`.
+/// Why a handler refuses a request: the error of [`or_refuse`](OrRefuse::or_refuse), made for `?`.
 ///
 /// With feature `axum` it is a response, the one that a layer with the defaults sends. Without axum,
 /// [`into_http`](Self::into_http) makes that response. A [`Responder`] makes others.
@@ -44,16 +44,22 @@ impl Refused {
     }
 }
 
-impl Decision {
-    /// Returns the decision if the request may go on, or otherwise the error that answers it:
-    /// `check(…).await?.or_refuse()?`.
-    ///
-    /// See [In a handler](crate::response#in-a-handler) for an example.
+/// Turns a denied request into the error that answers it: `check(…).await?.or_refuse()?`.
+///
+/// A [`Decision`] has this method, and a [`Reservation`]. See [In a handler](crate::response#in-a-handler) for an
+/// example.
+// The limiter knows no HTTP, so what answers in HTTP is added to its types from here.
+pub trait OrRefuse: Sized {
+    /// Returns itself if the request may go on.
     ///
     /// # Errors
     ///
     /// When a policy denied the request.
-    pub fn or_refuse(self) -> Result<Self, Refused> {
+    fn or_refuse(self) -> Result<Self, Refused>;
+}
+
+impl OrRefuse for Decision {
+    fn or_refuse(self) -> Result<Self, Refused> {
         if self.is_allowed() {
             return Ok(self);
         }
@@ -61,14 +67,8 @@ impl Decision {
     }
 }
 
-impl Reservation {
-    /// Returns the reservation if the request may go on, or otherwise the error that answers it:
-    /// `reserve(…).await?.or_refuse()?`.
-    ///
-    /// # Errors
-    ///
-    /// When a policy denied the request.
-    pub fn or_refuse(self) -> Result<Self, Refused> {
+impl OrRefuse for Reservation {
+    fn or_refuse(self) -> Result<Self, Refused> {
         if self.is_allowed() {
             return Ok(self);
         }
@@ -157,13 +157,19 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Adds the headers that a layer with the defaults adds: a handler returns `(decision, response)`.
+/// A part of a handler's response: the headers that a layer with the defaults adds for this decision.
+///
+/// A handler returns `(Answer(decision), response)`. A [`Responder`] adds the headers of other dialects.
 #[cfg(feature = "axum")]
-impl IntoResponseParts for Decision {
+#[derive(Clone, Debug)]
+pub struct Answer(pub Decision);
+
+#[cfg(feature = "axum")]
+impl IntoResponseParts for Answer {
     type Error = std::convert::Infallible;
 
     fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Self::Error> {
-        if let Some(fields) = Responder::default().fields(&self) {
+        if let Some(fields) = Responder::default().fields(&self.0) {
             fields.add_to_headers(parts.headers_mut());
         }
         Ok(parts)

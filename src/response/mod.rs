@@ -112,23 +112,23 @@
 //! # In a handler
 //!
 //! A handler may use a [`Limiter`](crate::Limiter) itself, for example because the key or the cost is in the
-//! body of the request. It then answers as a layer does: [`Decision::or_refuse`](crate::Decision::or_refuse)
+//! body of the request. It then answers as a layer does: [`or_refuse`](OrRefuse::or_refuse)
 //! turns a denied request into an error, and with feature `axum` that error is the response:
 //!
 //! ```
 //! use axum::extract::State;
 //! use axum::{Router, body::Body, http::Request, routing::post};
 //! use tower::ServiceExt;
-//! use tower_ratelimit::response::Refused;
-//! use tower_ratelimit::{Decision, FixedWindow, Limiter, Policy};
+//! use tower_ratelimit::response::{Answer, OrRefuse, Refused};
+//! use tower_ratelimit::{FixedWindow, Limiter, Policy};
 //!
 //! async fn send(
 //!     State(mails): State<Limiter>,
 //!     recipient: String,
-//! ) -> Result<(Decision, &'static str), Refused> {
+//! ) -> Result<(Answer, &'static str), Refused> {
 //!     let decision = mails.check(&recipient, 1).await?.or_refuse()?;
-//!     // The decision adds the fields that tell what is left.
-//!     Ok((decision, "sent"))
+//!     // The answer has the headers that tell what is left.
+//!     Ok((Answer(decision), "sent"))
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -295,7 +295,9 @@ pub use self::body::{CustomBody, Denied, RefusalBody};
 pub use self::dialect::{Dialect, Reset};
 #[cfg(feature = "tonic")]
 pub use self::grpc::{AnswerInHttp, Grpc};
-pub use self::handler::Refused;
+#[cfg(feature = "axum")]
+pub use self::handler::Answer;
+pub use self::handler::{OrRefuse, Refused};
 #[cfg(feature = "tonic")]
 pub use self::names::EXPOSED_GRPC_HEADERS;
 pub use self::names::EXPOSED_HEADERS;

@@ -4,6 +4,7 @@ mod ci;
 mod circles;
 mod examples;
 mod internal;
+mod orphans;
 mod way;
 
 use std::fs;

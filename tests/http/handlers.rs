@@ -16,9 +16,11 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{Head, Missing};
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::policy::Mode;
-use tower_ratelimit::response::{Dialect, Refusal, RefusalBody, Refused, Reset, Responder};
+use tower_ratelimit::response::{
+    Answer, Dialect, OrRefuse, Refusal, RefusalBody, Refused, Reset, Responder,
+};
 use tower_ratelimit::{
-    Decision, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
+    FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
     StoreError, TokenBucket,
 };
 
@@ -149,10 +151,10 @@ fn without_options_a_refusal_is_that_of_a_layer_with_the_defaults() {
 async fn ask_limiter(
     Extension(limiter): Extension<LocalLimiter>,
     request: Request<Body>,
-) -> Result<(Decision, &'static str), Refused> {
+) -> Result<(Answer, &'static str), Refused> {
     let cost = cost(&Head::of(&request));
     let decision = limiter.check("ann", cost).await?.or_refuse()?;
-    Ok((decision, "hello"))
+    Ok((Answer(decision), "hello"))
 }
 
 #[test]
