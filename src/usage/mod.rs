@@ -7,11 +7,11 @@
 //! use axum::{Router, body::Body, routing::post};
 //! use http::Request;
 //! use tower::ServiceExt;
-//! use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key, usage};
+//! use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer, key, usage};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tokens = Policy::new("tokens", TokenBucket::per_minute(100_000))
+//! let tokens = Policy::new("tokens", AnchoredWindow::per_minute(100_000))
 //!     .key(key::global())
 //!     .estimate(1_024)
 //!     .settle(usage::openai());
