@@ -41,7 +41,6 @@ pub mod envoy {}
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}
 
-#[cfg(feature = "http")]
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 

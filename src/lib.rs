@@ -67,36 +67,26 @@
 #![doc = ""]
 #![doc = include_str!("../docs/features.md")]
 
-pub mod algorithm;
-pub mod calendar;
-pub mod clock;
-pub mod decision;
 pub mod diagnostics;
-pub mod error;
-pub mod factor;
 pub mod guide;
 pub mod key;
-pub mod limiter;
-pub mod observe;
-pub mod plan;
+pub mod middleware;
 pub mod policy;
-pub mod quota;
-pub mod service;
-pub mod store;
-
-mod advice;
-mod line;
+pub mod response;
 
 #[cfg(feature = "client")]
 pub mod client;
-#[cfg(feature = "http")]
-pub mod middleware;
-#[cfg(feature = "http")]
-pub mod response;
-#[cfg(feature = "testing")]
-pub mod testing;
 #[cfg(feature = "usage")]
 pub mod usage;
+
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use tower_ratelimit_core::testing;
+#[doc(inline)]
+pub use tower_ratelimit_core::{
+    algorithm, calendar, clock, decision, error, factor, limiter, observe, plan, quota, service,
+    store,
+};
 
 pub use self::algorithm::{
     Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, Hours, LeakyBucket, LeakyQueue,
@@ -106,7 +96,6 @@ pub use self::clock::{ManualClock, Micros};
 pub use self::decision::{Decision, Outcome};
 pub use self::error::{ConfigError, RestoreError, StoreError};
 pub use self::limiter::{Limiter, LocalLimiter};
-#[cfg(feature = "http")]
 pub use self::middleware::{RateLimit, RateLimitLayer};
 pub use self::policy::{OnStoreFailure, Policy};
 pub use self::quota::Quota;
@@ -119,26 +108,20 @@ pub use self::store::{MemoryStore, SharedStore};
 // For the crates of the workspace alone.
 #[doc(hidden)]
 pub mod __internal {
-    pub use crate::advice::never_binds::Pointless;
-    pub use crate::calendar::civil::{Interval, LocalTime, read_zone_data_again};
-    pub use crate::diagnostics::{diagnose, warn_once_in_lines, warn_once_of};
-    #[cfg(feature = "http")]
+    pub use tower_ratelimit_core::__internal::{
+        Interval, Kind, Likeness, LocalTime, Metric, Pointless, Published, ResolverOf, Times,
+        Value, diagnose, one_in, read_zone_data_again, warn_once_in_lines, warn_once_of,
+    };
+
     pub use crate::key::extract::any::AnyKey;
-    #[cfg(feature = "http")]
     pub use crate::key::extract::path::normal_path;
-    #[cfg(feature = "http")]
-    pub use crate::limiter::likeness::Likeness;
     #[cfg(feature = "reload")]
     pub use crate::middleware::explanation::{Considered, Explanation};
     #[cfg(feature = "reload")]
     pub use crate::middleware::gate::trying::Trial;
     #[cfg(feature = "reload")]
     pub use crate::middleware::shadow::Shadow;
-    pub use crate::observe::metric::{Kind, Metric, Published, Value};
-    pub use crate::observe::times::{Times, one_in};
-    pub use crate::plan::sources::ResolverOf;
     #[cfg(feature = "reload")]
     pub use crate::policy::logged::Logged;
-    #[cfg(feature = "http")]
     pub use crate::response::saturated::saturated;
 }

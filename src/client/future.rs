@@ -8,11 +8,12 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use tower_ratelimit_core::__internal::{Answering, Holding, LayerVerdict, PendingCall, Verdict};
+
 use super::advice::Advice;
 use super::learned::CallResult;
 use super::lines::{Call, WaitingCall};
 use super::{LearnedLimitError, NotSent};
-use crate::line::{Answering, Holding, LayerVerdict, PendingCall, Verdict};
 
 pin_project! {
     /// The response of a [`LearnedLimit`](super::LearnedLimit) service.

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
+use tower_ratelimit_core::__internal::Timers;
+
 use super::lines::{Bounds, Lines};
 use super::{LearnedLimit, host};
-use crate::clock::{Clock, Timers};
+use crate::clock::Clock;
 use crate::key::{Extract, IntoKey};
 
 /// Holds calls to HTTP and gRPC servers for as long as the responses of these servers say.

@@ -4,8 +4,9 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
+use tower_ratelimit_core::__internal::{Position, Row, Woken};
+
 use super::learned::{CallPermission, Learned, PACE, Sent};
-use crate::line::{Position, Row, Woken};
 
 /// The calls of one key: those on their way, and those that wait, in the order in which they came.
 #[derive(Debug)]

@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 use ahash::RandomState;
 use tokio::time::Instant;
 
+use tower_ratelimit_core::__internal::{Timer, Timers, Woken};
+
 use super::learned::{CallPermission, CallResult, Sent};
 use super::line::{Line, Next};
 use super::not_sent::{NotSent, Reason};
-use crate::clock::{Timer, Timers};
 use crate::key::Key;
-use crate::line::Woken;
 
 /// The lines of all keys. Clones of a layer and of its services share them.
 #[derive(Default)]

@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tower_service::Service;
 
+use tower_ratelimit_core::__internal::{PendingCall, Verdict, diagnose};
+
 use super::lines::{Bounds, Entry, Lines};
 use super::{LearnedLimitError, LearnedLimitFuture};
-use crate::diagnostics::diagnose;
 use crate::key::{Extract, Head, Missing};
-use crate::line::{PendingCall, Verdict};
 
 /// The service of a [`LearnedLimitLayer`](super::LearnedLimitLayer).
 #[derive(Clone)]

@@ -281,16 +281,8 @@
 //! A key identifies the client, and a [plan](crate::plan) sets the limits of a customer: one policy and one
 //! decision, with the limit of the plan of the request.
 
-#[cfg(feature = "http")]
 pub(crate) mod extract;
-mod into_key;
-mod name;
-mod secret;
-mod value;
 
-#[cfg(feature = "http")]
+pub use tower_ratelimit_core::key::{Extracted, IntoKey, Key, KeyName, Missing, Secret};
+
 pub use self::extract::*;
-pub use self::into_key::IntoKey;
-pub use self::name::KeyName;
-pub use self::secret::Secret;
-pub use self::value::Key;

@@ -3,8 +3,9 @@ use std::time::{Duration, Instant};
 use http::{Extensions, HeaderMap};
 use tokio::time;
 
+use tower_ratelimit_core::__internal::Timers;
+
 use super::grpc_timeout::grpc_timeout;
-use crate::clock::Timers;
 use crate::response::is_call;
 
 /// The moment until which the caller waits for an answer, from the extensions of a request.

@@ -2,14 +2,15 @@
 
 use http::StatusCode;
 
+use tower_ratelimit_core::__internal::{Demand, NoDemand, Purpose, Steps};
+
 use super::gate::{Gate, NoKeyRefusal};
 use super::likeness::Supposed;
 use super::lists::Listed;
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, Key};
-use crate::limiter::{Purpose, Steps};
-use crate::policy::{Demand, Mode, NoDemand};
+use crate::policy::Mode;
 use crate::store::Charge;
 
 /// The effect of a layer on a request, without a decision.

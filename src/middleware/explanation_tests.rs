@@ -17,7 +17,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::{self, Head};
 use crate::plan::{Plan, Plans, Resolved, Resolver};
-use crate::policy::{Http, Mode, NoKey, Policy};
+use crate::policy::{Http, Mode, NoKey, Policy, Rule};
 use crate::store::{Charge, Charged, Ledger, Store, Wanted};
 
 /// A store that cannot decide, and remembers what it was asked.
@@ -33,7 +33,7 @@ impl Remembering {
 impl Store for Remembering {
     type Ledger = Self;
 
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+    fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(self.clone())
     }
 }

@@ -8,9 +8,10 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use tower_ratelimit_core::__internal::PendingCall;
+
 use super::ResponseBody;
 use super::gate::Gate;
-use crate::line::PendingCall;
 
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.

@@ -105,11 +105,10 @@ impl Monitored for Gates {
             Self::Newest(newest) => {
                 let in_force = newest.in_force.load();
                 let shadow = in_force.shadow.as_ref().map(|shadow| shadow.stats());
-                Snapshot {
-                    configuration: newest.configuration().clone(),
-                    shadow,
-                    ..snapshot
-                }
+                let mut snapshot = snapshot;
+                snapshot.configuration.clone_from(&newest.configuration());
+                snapshot.shadow = shadow;
+                snapshot
             }
         }
     }

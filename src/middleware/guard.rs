@@ -15,11 +15,12 @@ use http_body::{Body, Frame};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use tower_ratelimit_core::__internal::{RealCost, ReservationGuard, Timers};
+
 use super::body::{Guard, GuardedBody};
 use super::settlements::Settlements;
-use crate::clock::Timers;
 use crate::decision::Outcomes;
-use crate::limiter::{Limiter, RealCost, ReservationGuard};
+use crate::limiter::Limiter;
 use crate::policy::{Ended, ReportedCost, Settlement, Spend, Told};
 use crate::store::Charge;
 #[cfg(feature = "usage")]

@@ -6,11 +6,12 @@ use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
 use tonic::{Code, Status};
 
+use tower_ratelimit_core::__internal::Verdict;
+
 use super::RateLimitLayerBuilder;
 use super::gate::Gate;
 use crate::error::ConfigError;
 use crate::key::Pathless;
-use crate::line::Verdict;
 use crate::store::MemoryStore;
 
 /// The policies of a layer as a tonic [`Interceptor`], for generated code that takes one:

@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime};
 use http::Request;
 use tower_layer::Layer;
 
+use tower_ratelimit_core::__internal::Likeness;
+
 #[cfg(feature = "reload")]
 use super::explanation::Explanation;
 use super::gate::Gate;
@@ -22,19 +24,17 @@ use super::gates::Newest;
 #[cfg(feature = "reload")]
 use super::shadow::Shadow;
 use super::{RateLimit, RateLimitLayerBuilder};
-use crate::advice::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
 use crate::key::Head;
 #[cfg(feature = "reload")]
 use crate::key::Key;
-use crate::limiter::{Likeness, Limiter, PreparedLimits, WaitingRoom};
+use crate::limiter::{Limiter, LocalLimiter};
 #[cfg(feature = "reload")]
 use crate::observe::ConfigStats;
 use crate::observe::Monitor;
-use crate::policy::{Mode, Modes, Policy};
+use crate::policy::{Modes, Policy};
 use crate::response::{AnswerOptions, Answers};
-use crate::store::{Guarded, MemoryStore};
 
 /// Limits the rate of requests to an HTTP service, and answers requests over the limit with
 /// `429 Too Many Requests`.
@@ -57,19 +57,9 @@ impl RateLimitLayer {
     /// [`builder`](Self::builder) and give each policy its own name.
     pub fn new(key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
         let (policy, reader) = Policy::new("default", algorithm).key(key).split();
-        let ledger = MemoryStore::new().ledger(std::slice::from_ref(&policy));
         let policies = [policy];
         let answers = Answers::new(AnswerOptions::default(), &policies);
-        let declared = policies.iter().map(Policy::declared_mode);
-        let modes = Modes::new().declared(Mode::Enforce, declared);
-        let limiter = Limiter::of(
-            &policies,
-            Guarded::in_process(ledger),
-            Mistakes::of(&policies),
-            PreparedLimits::of_one_each(),
-            modes,
-            WaitingRoom::closed(),
-        );
+        let limiter = LocalLimiter::of_plain(&policies);
         let readers = vec![reader];
         Self::of(Gate::new(&policies, readers, limiter.erased(), answers))
     }
@@ -79,7 +69,7 @@ impl RateLimitLayer {
     /// # Defaults
     ///
     /// - policies: none; at least one is required
-    /// - store: a new [`MemoryStore`]
+    /// - store: a new [`MemoryStore`](crate::MemoryStore)
     /// - not split: this node admits all of each limit
     /// - dialects: [`Dialect::Draft11`](crate::response::Dialect::Draft11), the headers `RateLimit`
     ///   and `RateLimit-Policy`
@@ -272,12 +262,8 @@ impl Swap {
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn show(&self, version: u64, sha256: String, since: SystemTime, error: Option<String>) {
-        self.newest.set_config_stats(ConfigStats {
-            version,
-            sha256,
-            since,
-            error,
-        });
+        self.newest
+            .set_config_stats(ConfigStats::new(version, sha256, since, error));
     }
 }
 

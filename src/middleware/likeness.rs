@@ -1,11 +1,12 @@
 //! A request like one of a client, for who asks about another key, or about the keys of the client at another cost.
 
+use tower_ratelimit_core::__internal::{
+    Demand, Finding, Likeness, LimitContext, Limits, NoDemand, Purpose, Reads,
+};
+
 use super::gate::{Gate, NoKeyRefusal, Reading};
 use crate::algorithm::Algorithm;
 use crate::key::{Head, Key};
-use crate::limiter::{Likeness, Purpose, Reads};
-use crate::plan::{Finding, LimitContext, Limits};
-use crate::policy::{Demand, NoDemand};
 
 /// A request with another key or cost.
 pub(super) struct Supposed<'a> {

@@ -3,10 +3,11 @@
 //! Both are common mistakes that compile and mostly work: the first halves every limit, the second
 //! limits nothing. The checks cost two writes to a thread local for each call and each poll.
 
+use crate::diagnostics::Diagnostic;
+use tower_ratelimit_core::__internal::Warning;
+
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
-
-use crate::diagnostics::{Diagnostic, Warning};
 
 static TWICE: Warning = Warning::new(Diagnostic::new(
     "TRL004",

@@ -1,8 +1,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::diagnostics::{Diagnostic, warn_once_of};
+use tower_ratelimit_core::__internal::{PlanOf, warn_once_of};
+
+use crate::diagnostics::Diagnostic;
 use crate::key::Head;
-use crate::plan::PlanOf;
 #[cfg(feature = "reload")]
 use crate::policy::Logged;
 

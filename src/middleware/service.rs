@@ -5,9 +5,10 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use tower_ratelimit_core::__internal::PendingCall;
+
 use super::gates::Gates;
 use super::{ResponseBody, ResponseFuture};
-use crate::line::PendingCall;
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of an inner service.
 #[derive(Clone, Debug)]

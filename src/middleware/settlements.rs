@@ -1,8 +1,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::diagnostics::{Diagnostic, warn_once_of};
-use crate::policy::{Http, Policy, Settlement};
+use tower_ratelimit_core::__internal::warn_once_of;
+
+use crate::diagnostics::Diagnostic;
+use crate::policy::{Http, Rule, Settlement};
 
 const UNREPORTED: Diagnostic = Diagnostic::new(
     "TRL025",
@@ -38,7 +40,7 @@ struct NamedSettlement {
 
 impl Settlements {
     /// Returns `None` if no policy holds a request until its end.
-    pub(super) fn new(policies: &[Policy], readers: &[Http]) -> Option<Arc<Self>> {
+    pub(super) fn new(policies: &[Rule], readers: &[Http]) -> Option<Arc<Self>> {
         let each = policies.iter().zip(readers);
         let each = each.map(|(policy, reader)| {
             let holds = policy.is_settled() || policy.algorithm().limits_concurrency();

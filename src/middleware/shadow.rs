@@ -9,10 +9,11 @@ use std::time::SystemTime;
 use arc_swap::ArcSwapOption;
 use http::{Method, Request};
 
+use tower_ratelimit_core::__internal::Verdict;
+
 use super::gate::{Gate, GateVerdict, Trial};
 use super::guard::ResponseGuard;
 use crate::decision::Decision;
-use crate::line::Verdict;
 use crate::observe::ShadowStats;
 use crate::response::Refusal;
 
@@ -127,19 +128,18 @@ impl Shadow {
 
     /// Returns its counts.
     pub fn stats(&self) -> ShadowStats {
-        ShadowStats {
-            compared: self.compared.load(Ordering::Relaxed),
-            would_refuse: self.would_refuse.load(Ordering::Relaxed),
-            would_allow: self.would_allow.load(Ordering::Relaxed),
-            last: self
-                .last()
-                .iter()
-                .rev()
-                .take(SHOWN)
-                .map(ToString::to_string)
-                .collect(),
-            error: self.error().clone(),
-        }
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let differences = [&self.would_refuse, &self.would_allow].map(count);
+        let last = self
+            .last()
+            .iter()
+            .rev()
+            .take(SHOWN)
+            .map(ToString::to_string)
+            .collect();
+        let mut stats = ShadowStats::new(count(&self.compared), differences, last);
+        stats.error.clone_from(&self.error());
+        stats
     }
 
     fn error(&self) -> MutexGuard<'_, Option<String>> {

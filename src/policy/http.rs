@@ -11,12 +11,12 @@ use http::StatusCode;
 #[cfg(feature = "reload")]
 use super::logged::{Logged, OrLogged};
 use super::settlement::Settlement;
-use super::{Demand, Keyless, NoDemand, NoKey, Policy, Scope, Unkeyed};
+use super::{NoKey, Policy, Rule};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::factor::Class;
 use crate::key::{Extract, Head, Key, Missing};
-use crate::plan::{LimitBy, LimitsByOperation};
+use tower_ratelimit_core::__internal::{Demand, Keyless, LimitsByOperation, NoDemand, Scope};
 
 /// How a policy reads an HTTP request: its key, its cost, and whether it applies.
 #[derive(Clone)]
@@ -73,7 +73,10 @@ impl Policy {
             is_reserved: false,
             has_closures: false,
         };
-        self.reading(reads).0
+        Policy {
+            rule: self.rule,
+            reads,
+        }
     }
 }
 
@@ -126,7 +129,9 @@ impl Policy<Http> {
     /// `/bulky`. The longest prefix counts. If the path has several [readings](Head::any_reading), such as `/%62ulk` and
     /// `/bulk`, the request is of that operation among theirs whose limit is the lowest.
     pub fn operation_by_path(mut self) -> Self {
-        let of_path = |head: &Head<'_>, limits: &LimitsByOperation| limits.of_path(head);
+        let of_path = |head: &Head<'_>, limits: &LimitsByOperation| {
+            limits.of_path(head.path(), |look| head.any_reading(look))
+        };
         self.reads.operation = Some(OperationOf::Path(of_path));
         self
     }
@@ -159,7 +164,7 @@ impl Policy<Http> {
         mut self,
         limit: impl Fn(&Head<'_>) -> Option<A> + Send + Sync + 'static,
     ) -> Self {
-        self.limit_by = Some(LimitBy::Head);
+        self.rule = self.rule.limited_by_layer(true);
         self.reads.limit = Some(Arc::new(move |head| limit(head).map(Into::into)));
         self
     }
@@ -233,12 +238,12 @@ impl Policy<Http> {
     }
 
     fn check_operations(&self) -> Result<(), ConfigError> {
-        let remedy = match (&self.operations, &self.reads.operation) {
-            (Some(_), None) => "say which operation a request is, `.operation(key::method())`",
-            (None, Some(_)) => "give it limits by operation, `.operations(Operations::new()…)`",
+        let remedy = match (self.rule.has_operations(), &self.reads.operation) {
+            (true, None) => "say which operation a request is, `.operation(key::method())`",
+            (false, Some(_)) => "give it limits by operation, `.operations(Operations::new()…)`",
             _ => return Ok(()),
         };
-        Err(ConfigError::quoting("operations", &self.name, remedy))
+        Err(ConfigError::quoting("operations", self.rule.name(), remedy))
     }
 
     /// Returns how its key is taken from a request.
@@ -263,24 +268,19 @@ impl Policy<Http> {
 
     /// Describes this policy for the comparison with others. Each policy may apply to some requests only.
     pub(crate) fn scope(&self) -> Scope<'_> {
-        let key = &self.reads.key;
+        let reads = &self.reads;
         Scope {
-            name: &self.name,
-            algorithm: &self.algorithm,
-            factor: self.factor.as_ref(),
-            refuses_none: self.refuses_none(),
-            counts: key.identity().filter(|_| {
+            counts: reads.key.identity().filter(|_| {
                 // Limits that differ between requests are unknown here.
-                let has_one_limit = !self.has_limits_of_requests() && self.terms.are_none();
-                has_one_limit && self.reads.cost.is_none() && !self.settles()
+                self.rule.has_one_limit() && reads.cost.is_none() && !self.settles()
             }),
-            is_conditional: self.reads.when.is_some() || self.reads.no_key == Some(NoKey::Skip),
-            refuses: match self.reads.no_key {
+            is_conditional: reads.when.is_some() || reads.no_key == Some(NoKey::Skip),
+            refuses: match reads.no_key {
                 Some(NoKey::Shared | NoKey::Skip) => Keyless::None,
                 None => Keyless::ByServer,
                 Some(NoKey::Refuse(_)) => Keyless::All,
             },
-            on_store_failure: self.on_store_failure,
+            ..self.rule.scope()
         }
     }
 
@@ -289,22 +289,21 @@ impl Policy<Http> {
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn unkeyed(&self) -> Policy {
-        let (mut policy, _) = self.clone().reading(Unkeyed);
-        policy.limit_by = policy.limit_by.filter(|by| !matches!(by, LimitBy::Head));
-        policy
+        Policy {
+            rule: self.rule.clone().limited_by_layer(false),
+            reads: super::Unkeyed,
+        }
     }
 
     /// Splits the policy into its rule and how it reads a request.
-    pub(crate) fn split(self) -> (Policy, Http) {
-        let is_settled = self.settles();
-        let (mut rule, reads) = self.reading(Unkeyed);
-        rule.is_settled = is_settled;
+    pub(crate) fn split(self) -> (Rule, Http) {
+        let rule = self.rule.clone().settled(self.settles());
         let reads = Http {
-            is_soft: rule.is_soft,
+            is_soft: rule.is_soft(),
             is_limited: rule.is_limited(),
-            is_reserved: rule.is_settled() || rule.algorithm.limits_concurrency(),
-            has_closures: reads.has_closures(),
-            ..reads
+            is_reserved: rule.is_reserved(),
+            has_closures: self.reads.has_closures(),
+            ..self.reads
         };
         (rule, reads)
     }

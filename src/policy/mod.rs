@@ -4,72 +4,37 @@
 //! service; the type parameter says how a policy reads a request, so that a `Limiter`, whose caller passes
 //! key and cost, needs no HTTP.
 
-#[cfg(feature = "http")]
 mod http;
-#[cfg(feature = "http")]
+mod in_the_clear;
 mod keyed;
 #[cfg(feature = "reload")]
 pub(crate) mod logged;
-#[cfg(feature = "http")]
 mod no_key;
-mod patience;
-#[cfg(feature = "http")]
 mod settlement;
 
-mod concurrency;
-mod demand;
-mod heaviest;
-mod leasing;
-mod mode;
-mod names;
-mod on_store_failure;
-mod penalty;
-mod scope;
-mod shown;
-mod stored;
-mod terms;
-mod unsettled;
+use std::time::Duration;
 
-use std::sync::Arc;
+/// A policy without a key, as a store opens it.
+pub use tower_ratelimit_core::policy::Policy as Rule;
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Hours};
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
 use crate::key::Key;
-use crate::plan::{KeyLimits, LimitBy, Limited, Operations};
+use crate::plan::{KeyLimits, Operations};
 
-pub(crate) use self::demand::{Demand, NoDemand};
-pub use self::heaviest::HeaviestKeys;
-pub use self::mode::{Mode, Modes};
-pub use self::on_store_failure::OnStoreFailure;
-pub use self::penalty::Penalty;
-pub use self::unsettled::Unsettled;
+pub use tower_ratelimit_core::policy::{
+    HeaviestKeys, Mode, Modes, OnStoreFailure, Penalty, Unsettled,
+};
 
-#[cfg(feature = "redis")]
-pub(crate) use self::leasing::LEAST_LEASED;
+pub use self::http::Http;
+pub(crate) use self::in_the_clear::warn_of_sharing;
+pub use self::keyed::Keyed;
 #[cfg(feature = "reload")]
 pub(crate) use self::logged::Logged;
-pub(crate) use self::mode::DeclaredModes;
-pub(crate) use self::names::check_names;
-
-pub(crate) use self::penalty::{NamedPenalty, Offences};
-#[cfg(any(feature = "http", test))]
-pub(crate) use self::scope::Keyless;
-pub(crate) use self::scope::Scope;
-pub(crate) use self::terms::Terms;
-
-#[cfg(feature = "http")]
-pub use self::http::Http;
-#[cfg(feature = "http")]
-pub use self::keyed::Keyed;
-#[cfg(feature = "http")]
 pub use self::no_key::NoKey;
-#[cfg(feature = "http")]
 pub(crate) use self::no_key::check_status;
-pub(crate) use self::patience::Patience;
-#[cfg(feature = "http")]
 pub use self::settlement::{Cost, Ending, Settle, Spend};
-#[cfg(feature = "http")]
 pub(crate) use self::settlement::{Ended, ReportedCost, Settlement, Told};
 
 /// A named rule.
@@ -105,43 +70,9 @@ pub(crate) use self::settlement::{Ended, ReportedCost, Settlement, Told};
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a policy limits nothing until a limiter or a layer has it"]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is said by a method of its own"
-)]
 pub struct Policy<R = Unkeyed> {
-    name: String,
-    algorithm: Algorithm,
-    key_limits: Option<Arc<KeyLimits>>,
-    operations: Option<Arc<Operations>>,
-    limit_by: Option<LimitBy>,
-    has_several_limits: bool,
-    /// Whether requests of one key may have different limits, without a change of the limits.
-    limits_differ: bool,
-    /// Whether requests are settled at their end.
-    is_settled: bool,
-    is_for_all_plans: bool,
-    is_soft: bool,
-    mode: Mode,
-    /// The name of its state, if that differs.
-    was: Option<String>,
-    factor: Option<FactorCell>,
-    heaviest: Option<HeaviestKeys>,
-    terms: Terms,
-    penalty: Option<Penalty>,
-    is_unleased: bool,
-    /// Whether responses do not tell of the policy.
-    is_unannounced: bool,
-    /// The name and the algorithm in units for clients, if the [ledger](Policy::into_stored) has the policy
-    /// under another name.
-    shown: Option<(String, Algorithm)>,
-    on_store_failure: OnStoreFailure,
-    unsettled: Unsettled,
-    patience: Patience,
-    #[cfg_attr(
-        not(feature = "http"),
-        expect(dead_code, reason = "without HTTP there is nothing to read")
-    )]
+    /// What a limiter decides by.
+    rule: Rule,
     reads: R,
 }
 
@@ -158,28 +89,7 @@ impl Policy {
     /// characters, and differs from the names of the other policies, ignoring case.
     pub fn new(name: impl Into<String>, algorithm: impl Into<Algorithm>) -> Self {
         Self {
-            name: name.into(),
-            algorithm: algorithm.into(),
-            key_limits: None,
-            operations: None,
-            limit_by: None,
-            has_several_limits: false,
-            limits_differ: false,
-            is_settled: false,
-            is_for_all_plans: false,
-            is_soft: false,
-            mode: Mode::Enforce,
-            was: None,
-            factor: None,
-            heaviest: None,
-            terms: Terms::default(),
-            penalty: None,
-            is_unleased: false,
-            is_unannounced: false,
-            shown: None,
-            on_store_failure: OnStoreFailure::default(),
-            unsettled: Unsettled::default(),
-            patience: Patience::default(),
+            rule: Rule::new(name, algorithm),
             reads: Unkeyed,
         }
     }
@@ -210,9 +120,7 @@ impl Policy {
         mut self,
         limit: impl Fn(&Key) -> Option<A> + Send + Sync + 'static,
     ) -> Self {
-        self.limit_by = Some(LimitBy::Key(Arc::new(move |key| {
-            limit(key).map(Into::into)
-        })));
+        self.rule = self.rule.limit_by(limit);
         self
     }
 }
@@ -244,7 +152,7 @@ impl<R> Policy<R> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn soft(mut self) -> Self {
-        self.is_soft = true;
+        self.rule = self.rule.soft();
         self
     }
 
@@ -274,7 +182,7 @@ impl<R> Policy<R> {
     /// # }
     /// ```
     pub fn unannounced(mut self) -> Self {
-        self.is_unannounced = true;
+        self.rule = self.rule.unannounced();
         self
     }
 
@@ -282,7 +190,7 @@ impl<R> Policy<R> {
     ///
     /// [`Modes`] changes it while a layer or a limiter uses the policy.
     pub fn mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+        self.rule = self.rule.mode(mode);
         self
     }
 
@@ -308,20 +216,13 @@ impl<R> Policy<R> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn was(mut self, name: impl Into<String>) -> Self {
-        self.was = Some(name.into());
+        self.rule = self.rule.was(name);
         self
-    }
-
-    /// Returns the name under which its state began.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn first_name(&self) -> &str {
-        self.was.as_ref().unwrap_or(&self.name)
     }
 
     /// Sets limits by key: see [`KeyLimits`]. They come before the limit of a plan.
     pub fn key_limits(mut self, limits: KeyLimits) -> Self {
-        self.key_limits = Some(Arc::new(limits));
+        self.rule = self.rule.key_limits(limits);
         self
     }
 
@@ -330,19 +231,19 @@ impl<R> Policy<R> {
     /// A layer also needs to know the operation of a request: [`operation`](Policy::operation). The caller of
     /// a limiter names it: [`Limiter::operation`](crate::Limiter::operation).
     pub fn operations(mut self, operations: Operations) -> Self {
-        self.operations = Some(Arc::new(operations));
+        self.rule = self.rule.operations(operations);
         self
     }
 
-    /// Lets the limit depend on the hour: see [`Hours`](crate::Hours). An interval with a limit replaces the limit of
+    /// Lets the limit depend on the hour: see [`Hours`]. An interval with a limit replaces the limit of
     /// the policy, but not a limit of a plan, of an operation or of a key. An interval with a factor scales any of
     /// them.
     ///
     /// # Errors
     ///
     /// If the policy cannot have the limit of an interval, has no limit, or already has hours.
-    pub fn hours(mut self, hours: &crate::algorithm::Hours) -> Result<Self, ConfigError> {
-        self.algorithm = hours.over(self.algorithm)?;
+    pub fn hours(mut self, hours: &Hours) -> Result<Self, ConfigError> {
+        self.rule = self.rule.hours(hours)?;
         Ok(self)
     }
 
@@ -350,56 +251,8 @@ impl<R> Policy<R> {
     /// the address. Otherwise the log warns of a policy that no plan mentions
     /// ([`TRL018`](crate::diagnostics)).
     pub fn for_all_plans(mut self) -> Self {
-        self.is_for_all_plans = true;
+        self.rule = self.rule.for_all_plans();
         self
-    }
-
-    /// Replaces how the policy reads requests, and returns the previous one.
-    #[cfg(feature = "http")]
-    fn reading<S>(self, reads: S) -> (Policy<S>, R) {
-        let policy = Policy {
-            name: self.name,
-            algorithm: self.algorithm,
-            key_limits: self.key_limits,
-            operations: self.operations,
-            limit_by: self.limit_by,
-            has_several_limits: self.has_several_limits,
-            limits_differ: self.limits_differ,
-            is_settled: self.is_settled,
-            is_for_all_plans: self.is_for_all_plans,
-            is_soft: self.is_soft,
-            mode: self.mode,
-            was: self.was,
-            factor: self.factor,
-            heaviest: self.heaviest,
-            terms: self.terms,
-            penalty: self.penalty,
-            is_unleased: self.is_unleased,
-            is_unannounced: self.is_unannounced,
-            shown: self.shown,
-            on_store_failure: self.on_store_failure,
-            unsettled: self.unsettled,
-            patience: self.patience,
-            reads,
-        };
-        (policy, self.reads)
-    }
-
-    /// Returns whether a table or a closure sets limits of requests.
-    fn has_limits_of_requests(&self) -> bool {
-        self.key_limits.is_some() || self.operations.is_some() || self.limit_by.is_some()
-    }
-
-    /// Returns the limits that were set for it.
-    pub(crate) fn limited(&self) -> Limited<'_> {
-        Limited {
-            name: &self.name,
-            own: &self.algorithm,
-            by_key: self.key_limits.as_deref(),
-            by_operation: self.operations.as_deref(),
-            by_closure: self.limit_by.as_ref(),
-            parts: self.factor.as_ref().map(|factor| factor.most().get()),
-        }
     }
 
     /// Reduces the limit in force to the share of this [factor](crate::factor), from moment to moment.
@@ -435,7 +288,225 @@ impl<R> Policy<R> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn factor(mut self, factor: &FactorCell) -> Self {
-        self.factor = Some(factor.clone());
+        self.rule = self.rule.factor(factor);
+        self
+    }
+
+    /// Sets the most units that one request may cost. A request that costs more is refused, however much is left.
+    ///
+    /// - No wait helps: the refusal has no `Retry-After`. Its status is 429, or what
+    ///   [`too_large_status`](crate::middleware::RateLimitLayerBuilder::too_large_status) sets, such as 413.
+    /// - Nothing is charged to any policy.
+    /// - Under a [soft](Self::soft) policy the request goes on, marked.
+    ///
+    /// # Errors
+    ///
+    /// Building a limiter or a layer fails if the ceiling is 0, or above the limit, which is a ceiling
+    /// itself.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("rows", FixedWindow::per_hour(10_000)).most(500))
+    ///     .build_local()?;
+    /// assert!(limiter.check("ann", 500).now().is_allowed());
+    /// let decision = limiter.check("ann", 501).now();
+    /// assert!(!decision.is_allowed());
+    /// assert_eq!(decision.retry_after(), None);
+    /// assert_eq!(decision.binding().unwrap().1.remaining(), 9_500);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn most(mut self, units: u32) -> Self {
+        self.rule = self.rule.most(units);
+        self
+    }
+
+    /// Keeps this many units of the limit for requests that are not of low priority.
+    ///
+    /// - A request of low priority passes only if this many units remain after it. All other requests use the whole
+    ///   limit.
+    /// - All requests of a key are counted together. So the reserve is exact, in every store.
+    /// - The response to a request of low priority has the limit without the reserve, what remains of that,
+    ///   and the wait until the request passes. A client that waits as told passes, if requests of higher
+    ///   priority do not use more meanwhile.
+    /// - Requests of low priority never use the reserve, even if no other requests do.
+    /// - Under a limit of a plan that does not exceed the reserve, requests of low priority are always
+    ///   refused. A key with an [override](crate::Limiter::override_limit) has the limit of the override
+    ///   for all its requests.
+    ///
+    /// A request is of low priority if [`low_priority`](crate::Policy::low_priority) says so, or if it is
+    /// decided by [`Limiter::low_priority`](crate::Limiter::low_priority).
+    ///
+    /// # Errors
+    ///
+    /// Building a limiter or a layer fails if the reserve is not below the limit, or if the policy has a
+    /// [factor](Self::factor), whose [classes](crate::Policy::class) determine which requests run out first.
+    ///
+    /// ```
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("api", FixedWindow::per_hour(100)).reserve(20))
+    ///     .build_local()?;
+    /// let batch = limiter.low_priority();
+    ///
+    /// assert!(batch.check("ann", 80).now().is_allowed());
+    /// assert!(!batch.check("ann", 1).now().is_allowed());
+    /// assert!(limiter.check("ann", 20).now().is_allowed());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn reserve(mut self, units: u32) -> Self {
+        self.rule = self.rule.reserve(units);
+        self
+    }
+
+    /// Blocks a key that this policy refuses too often.
+    ///
+    /// - A request counts if this policy denies it. It does not count if only other policies deny it, if the
+    ///   policy is [soft](Self::soft), or if it was decided [without the
+    ///   store](crate::Decision::is_degraded). `peek` and `take_up_to` count nothing.
+    /// - The decision on the last of these refusals has the block: its wait is the end of the block, and
+    ///   [`Outcome::is_blocked`](crate::Outcome::is_blocked) is set.
+    /// - A blocked key is denied as by [`block`](crate::Limiter::block), whatever is left of its limit.
+    ///   [`unblock`](crate::Limiter::unblock) ends the block, and forgets all refusals and blocks of the
+    ///   key.
+    /// - Nodes that share a store count together, in the same step as the decision. On a Redis Cluster, a request
+    ///   whose policies count different keys counts under the policies of the first key that is denied.
+    ///
+    /// Use a key that a client cannot choose freely, such as an account and an address. With an account alone, any
+    /// client can lock its owner out.
+    ///
+    /// # Memory
+    ///
+    /// A [`MemoryStore`](crate::MemoryStore) keeps the refusals of up to 65,536 keys for each policy, 150 to
+    /// 950 bytes each. Beyond that it drops the refusals that would expire first, and the log says so
+    /// ([`TRL026`](crate::diagnostics)). It keeps up to 262,144 such blocks, and then blocks no further key. A
+    /// restart from a snapshot keeps blocks, and forgets refusals.
+    ///
+    /// # Errors
+    ///
+    /// Building a limiter or a layer fails
+    ///
+    /// - if a client that sends one request at a time, and waits each `Retry-After`, can be refused so often in that
+    ///   time. Under a window of a minute, for example, such a client can be refused twice within a moment: just before
+    ///   the end of one window, and after the limit of the next. Under a bucket or a sliding window it can be refused
+    ///   once for each unit that comes back. Such a penalty would block well-behaved clients. The check knows the
+    ///   policy's own limit, and not those of plans.
+    /// - if a number of the penalty is out of range,
+    /// - if the limit of the policy depends on the hour,
+    /// - if the policy is soft, or lets requests [wait](Self::wait_up_to), or
+    /// - if the store is another crate's, which [does not count refusals](crate::store::Store::counts_refusals).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_ratelimit::policy::Penalty;
+    /// use tower_ratelimit::{AnchoredWindow, Limiter, Policy};
+    ///
+    /// let penalty = Penalty::after(3, Duration::from_secs(900)).block(Duration::from_secs(3_600));
+    /// let login = Policy::new("login", AnchoredWindow::new(5, Duration::from_secs(900))?).penalty(penalty);
+    /// let limiter = Limiter::builder().policy(login).build_local()?;
+    ///
+    /// assert!(limiter.check("ann", 5).now().is_allowed());
+    /// for _ in 0..2 {
+    ///     assert!(limiter.check("ann", 1).now().retry_after() <= Some(Duration::from_secs(900)));
+    /// }
+    /// let third = limiter.check("ann", 1).now();
+    /// assert_eq!(third.retry_after(), Some(Duration::from_secs(3_600)));
+    /// assert!(third.binding().unwrap().1.is_blocked());
+    ///
+    /// limiter.unblock("ann").now();
+    /// assert!(!limiter.inspect("ann").now().policies().any(|(_, outcome)| outcome.is_blocked()));
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn penalty(mut self, penalty: Penalty) -> Self {
+        self.rule = self.rule.penalty(penalty);
+        self
+    }
+
+    /// Lets a request that the policy denies wait for its turn in a layer, for at most this time: in a
+    /// [`RateLimitLayer`](crate::RateLimitLayer) or a [`LimitLayer`](crate::LimitLayer).
+    ///
+    /// The default is zero, which refuses at once. It works with any algorithm. The requests of one
+    /// key wait in one line, in order: see [Waiting under any
+    /// algorithm](crate::middleware#waiting-under-any-algorithm). A request is refused at once if
+    ///
+    /// - its turn would come later than this time, or after its
+    ///   [`Deadline`](crate::middleware::Deadline);
+    /// - another policy that does not wait denies it;
+    /// - the [places](Self::wait_places) are taken.
+    ///
+    /// A [`Limiter`](crate::Limiter) holds no requests: its verbs deny at once, and the decision has the
+    /// [wait](crate::Decision::retry_after). The store of the layer has to support
+    /// [`peek`](crate::store::Ledger::peek).
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// use axum::{Router, body::Body, http::Request, routing::get};
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Policy::new("burst", TokenBucket::per_second(20).burst(2))
+    ///     .wait_up_to(Duration::from_secs(1))
+    ///     .key(key::global());
+    /// let limit = RateLimitLayer::builder().policy(policy).build()?;
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(limit);
+    ///
+    /// let start = Instant::now();
+    /// for _ in 0..4 {
+    ///     let response = app.clone().oneshot(Request::new(Body::empty())).await?;
+    ///     assert_eq!(response.status(), 200);
+    /// }
+    /// // Two pass at once, and two wait for a twentieth of a second each.
+    /// assert!(start.elapsed() >= Duration::from_millis(100));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait_up_to(mut self, longest: Duration) -> Self {
+        self.rule = self.rule.wait_up_to(longest);
+        self
+    }
+
+    /// Sets how many requests of one key may [wait](Self::wait_up_to) at the same time; the default
+    /// is 100.
+    ///
+    /// A request beyond that is refused at once. With 0 no request waits. Waiting requests stay in
+    /// memory; a layer also bounds [those of all
+    /// keys](crate::middleware::RateLimitLayerBuilder::wait_places). Requests of low priority that leave a
+    /// [reserve](Self::reserve) have as many places of their own.
+    pub fn wait_places(mut self, places: u32) -> Self {
+        self.rule = self.rule.wait_places(places);
+        self
+    }
+
+    /// Lets the store decide each request, where it [leases](crate::guide::many_nodes) units to nodes.
+    /// Without leases it changes nothing.
+    ///
+    /// Blocks, resets and overrides by other nodes then take effect at once, and waits are as short as
+    /// possible.
+    pub fn unleased(mut self) -> Self {
+        self.rule = self.rule.unleased();
+        self
+    }
+
+    /// Tracks the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by
+    /// default, because keys are personal data and it costs some 40 ns for each request.
+    pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
+        self.rule = self.rule.heaviest_keys(keys);
+        self
+    }
+
+    /// Sets what happens to requests while the store cannot decide; the default is
+    /// [`OnStoreFailure::Local`].
+    ///
+    /// It applies to each shared store: [`RedisStore`](crate::store), [`SharedStore`](crate::SharedStore) and
+    /// any store whose [`is_shared`](crate::store::Store::is_shared) returns `true`. A
+    /// [`MemoryStore`](crate::MemoryStore) is never away.
+    pub fn on_store_failure(mut self, what: OnStoreFailure) -> Self {
+        self.rule = self.rule.on_store_failure(what);
         self
     }
 
@@ -454,56 +525,39 @@ impl<R> Policy<R> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn unless_settled(mut self, unsettled: Unsettled) -> Self {
-        self.unsettled = unsettled;
+        self.rule = self.rule.unless_settled(unsettled);
         self
-    }
-
-    pub(crate) fn if_unsettled(&self) -> Unsettled {
-        self.unsettled
-    }
-
-    /// Returns whether the policy is [soft](Self::soft).
-    pub fn is_soft(&self) -> bool {
-        self.is_soft
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns whether the policy charges anything: an unlimited policy allows everything.
-    pub(crate) fn is_limited(&self) -> bool {
-        !matches!(self.algorithm, Algorithm::Unlimited)
-    }
-
-    /// Returns whether the policy holds requests until their turn.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn shapes(&self) -> bool {
-        self.algorithm.without_hours().shapes()
-    }
-
-    /// Returns whether its requests may have to wait for their turn.
-    pub(crate) fn may_wait(&self) -> bool {
-        let is_patient = self.patience.is_any() && !self.is_soft && self.is_limited();
-        is_patient || self.shapes()
-    }
-
-    /// Tracks the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by
-    /// default, because keys are personal data and it costs some 40 ns for each request.
-    pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
-        self.heaviest = Some(keys);
-        self
-    }
-
-    /// Returns how the heaviest keys are tracked, if they are.
-    pub(crate) fn heaviest(&self) -> Option<&HeaviestKeys> {
-        self.heaviest.as_ref()
+        self.rule.name()
     }
 
     /// Returns how the limit is enforced.
     pub fn algorithm(&self) -> &Algorithm {
-        &self.algorithm
+        self.rule.algorithm()
+    }
+
+    /// Returns whether the policy is [soft](Self::soft).
+    pub fn is_soft(&self) -> bool {
+        self.rule.is_soft()
+    }
+
+    /// Returns what [`on_store_failure`](Self::on_store_failure) has set.
+    pub fn store_failure(&self) -> OnStoreFailure {
+        self.rule.store_failure()
+    }
+}
+
+impl<R> AsRef<Rule> for Policy<R> {
+    fn as_ref(&self) -> &Rule {
+        &self.rule
+    }
+}
+
+impl From<Policy> for Rule {
+    fn from(policy: Policy) -> Self {
+        policy.rule
     }
 }

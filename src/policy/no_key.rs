@@ -33,8 +33,8 @@ pub enum NoKey {
 impl NoKey {
     pub(super) fn by_default(missing: &Missing) -> Self {
         match missing {
-            Missing::ByClient => Self::Shared,
             Missing::ByServer(_) => Self::Refuse(StatusCode::INTERNAL_SERVER_ERROR),
+            _ => Self::Shared,
         }
     }
 

@@ -16,7 +16,7 @@ use crate::decision::{Decision, Outcomes};
 use crate::diagnostics::Diagnostic;
 use crate::error::StoreErrorKind;
 use crate::key::{Head, Missing};
-use crate::policy::Policy;
+use crate::policy::Rule;
 use crate::store::Charge;
 
 /// Writes the answers to clients.
@@ -30,8 +30,8 @@ pub(crate) struct Answers {
 
 impl Answers {
     /// Creates answers from options and policy names that are already checked.
-    pub(crate) fn new(options: AnswerOptions, policies: &[Policy]) -> Self {
-        let rules: Vec<_> = policies.iter().map(Policy::rule).collect();
+    pub(crate) fn new(options: AnswerOptions, policies: &[Rule]) -> Self {
+        let rules: Vec<_> = policies.iter().map(Rule::rule).collect();
         Self {
             writers: options.writers(&rules),
             #[cfg(feature = "tonic")]

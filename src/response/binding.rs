@@ -9,11 +9,13 @@ use std::iter::zip;
 
 use http::{HeaderName, HeaderValue};
 
+use tower_ratelimit_core::__internal::Rule;
+
 use super::dialect::{Dialect, Reset, whole_seconds};
 use super::names::{RATELIMIT, SEPARATE, X_RATE_LIMIT, X_RATELIMIT};
 use super::set::Set;
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes, Rule};
+use crate::decision::{Outcome, Outcomes};
 
 /// Writes a dialect that tells the binding policy alone.
 #[derive(Debug)]

@@ -9,9 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
+use tower_ratelimit_core::__internal::Rule;
+
 use super::problem::Problems;
 use super::sentence::sentence;
-use crate::decision::{Decision, Outcomes, Rule};
+use crate::decision::{Decision, Outcomes};
 use crate::key::Head;
 
 /// The body of a refusal by a policy.

@@ -11,12 +11,14 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
+use tower_ratelimit_core::__internal::Rule;
+
 use super::dialect::whole_seconds;
 use super::form::Form;
 use super::lists::Lists;
 use super::names::{RATELIMIT, RATELIMIT_POLICY};
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes, Rule};
+use crate::decision::{Outcome, Outcomes};
 
 /// The headers of a response without others whose `RateLimit-Policy` is not the usual one.
 static ALONE: LazyLock<Form<0, 2>> =

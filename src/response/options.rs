@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use tower_ratelimit_core::__internal::Rule;
+
 use super::body::RefusalBody;
 use super::dialect::{self, Dialect};
 use super::draft11::Draft11;
@@ -12,7 +14,6 @@ use super::fields::Writers;
 use super::grpc::Grpc;
 use super::jitter;
 use super::several::{self, HeaderOptions};
-use crate::decision::Rule;
 use crate::error::ConfigError;
 use crate::key::Secret;
 use crate::policy::check_status;

@@ -3,9 +3,11 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::StatusCode;
 
+use tower_ratelimit_core::__internal::Rule;
+
 use super::draft11::quoted;
 use super::sentence::{SECONDS, sentence};
-use crate::decision::{Outcomes, Rule};
+use crate::decision::Outcomes;
 
 pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
     br#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The rate limiter is unavailable."}"#,

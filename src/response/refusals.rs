@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
+use tower_ratelimit_core::__internal::Rule;
+
 use super::body::{Bodies, Denied};
 use super::fields::Fields;
 use super::form::Form;
@@ -20,7 +22,7 @@ use super::options::AnswerOptions;
 use super::problem;
 use super::refusal::{LONGEST_RETRY, Refusal};
 use crate::clock::Micros;
-use crate::decision::{Decision, Rule};
+use crate::decision::Decision;
 use crate::diagnostics::Diagnostic;
 use crate::error::StoreErrorKind;
 use crate::key::{Head, Missing};

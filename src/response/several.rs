@@ -3,6 +3,8 @@
 use http::HeaderMap;
 use http::header::CACHE_CONTROL;
 
+use tower_ratelimit_core::__internal::Rule;
+
 use super::binding::Binding;
 use super::dialect::Dialect;
 use super::draft11::{Draft11, Draft11Headers};
@@ -10,7 +12,7 @@ use super::fields::{AddSeveral, Fields, WriteSeveral, Writers};
 use super::partition;
 use super::set::Set;
 use crate::clock::Micros;
-use crate::decision::{Outcomes, Rule};
+use crate::decision::Outcomes;
 use crate::key::Secret;
 use crate::store::Charge;
 

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use super::scanner::{DEEPEST_PATH, LONGEST_NAME, MOST_PATHS, Path};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 
 /// The numbers in an answer that say what it has used, and how many units each of them costs.
 ///

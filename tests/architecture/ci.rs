@@ -45,11 +45,11 @@ fn a_change_calls_for_the_checks_of_its_files() {
     for (changed, expected) in [
         ("README.md", vec![]),
         (
-            "src/store/memory/mod.rs",
+            "crates/core/src/store/memory/mod.rs",
             vec!["laws", "chaos", "model", "instructions", "way"],
         ),
         (
-            "src/store/redis/lease/pair.rs",
+            "crates/core/src/store/redis/lease/pair.rs",
             vec!["laws", "chaos", "simulate", "instructions", "way"],
         ),
         (

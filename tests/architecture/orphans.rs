@@ -1,4 +1,4 @@
-//! Rooms of HTTP add no methods to types of rooms below, so that these may move to a crate without HTTP.
+//! Rooms of HTTP add no methods to types of the rooms below them.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,6 @@
 //! The way of a request is narrow: one file writes charges, and one asks a ledger to decide.
 
-use std::path::Path;
-
-use super::sources;
+use super::{HOUSES, root, sources};
 
 /// The rooms between a request and its store.
 const ROOMS: [&str; 5] = ["limiter/", "line/", "middleware/", "policy/", "service/"];
@@ -26,9 +24,9 @@ const DECIDES: [&str; 9] = [
 
 /// Returns the files in which code, that of tests left out, has what is looked for.
 fn files_with(has: impl Fn(&str) -> bool) -> Vec<String> {
-    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src");
-    let mut files: Vec<String> = sources(&src)
-        .into_iter()
+    let houses = HOUSES.iter();
+    let mut files: Vec<String> = houses
+        .flat_map(|house| sources(&root().join(house.folder)))
         .filter(|(file, _)| ROOMS.iter().any(|room| file.starts_with(room)))
         .filter(|(file, text)| !file.ends_with("_tests.rs") && has(&code(text)))
         .map(|(file, _)| file)

@@ -21,7 +21,7 @@ struct Broken;
 impl Store for Broken {
     type Ledger = Self;
 
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+    fn open(&self, _: &[tower_ratelimit::policy::Rule]) -> Result<Self, ConfigError> {
         Ok(*self)
     }
 }

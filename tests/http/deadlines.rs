@@ -8,13 +8,13 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::middleware::Deadline;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{
     Amendment, Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted,
 };
 use tower_ratelimit::{
-    ConfigError, FixedWindow, LeakyQueue, MemoryStore, Policy, RateLimitLayer, StoreError,
-    TokenBucket,
+    ConfigError, FixedWindow, LeakyQueue, MemoryStore, RateLimitLayer, StoreError, TokenBucket,
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
@@ -160,7 +160,7 @@ struct MuteLedger(MemoryLedger);
 impl Store for Mute {
     type Ledger = MuteLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<MuteLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<MuteLedger, ConfigError> {
         self.0.open(policies).map(MuteLedger)
     }
 }

@@ -15,12 +15,13 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::middleware::Deadline;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{
     Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Reply, Store, Wanted,
 };
 use tower_ratelimit::{
-    AnchoredWindow, ConfigError, FixedWindow, LeakyQueue, MemoryStore, Policy, RateLimitLayer,
-    SharedStore, StoreError,
+    AnchoredWindow, ConfigError, FixedWindow, LeakyQueue, MemoryStore, RateLimitLayer, SharedStore,
+    StoreError,
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
@@ -210,7 +211,7 @@ const WAY: Duration = Duration::from_millis(6);
 impl Store for Distant {
     type Ledger = DistantLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<DistantLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<DistantLedger, ConfigError> {
         Ok(DistantLedger(Arc::new(self.0.open(policies)?)))
     }
 }

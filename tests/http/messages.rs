@@ -1,7 +1,5 @@
 //! The compiler's messages for wrong code, in the words of this crate.
 
-#![cfg(feature = "http")]
-
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
@@ -12,7 +10,7 @@ name = "messages"
 edition = "2024"
 
 [dependencies]
-tower-ratelimit = { path = "{root}", default-features = false, features = ["http"] }
+tower-ratelimit = { path = "{root}", default-features = false }
 tower-layer = "0.3.3"
 
 [workspace]

@@ -8,6 +8,7 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{Head, Key, Missing};
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Charge, Store};
 use tower_ratelimit::{
@@ -230,7 +231,7 @@ fn a_store_that_cannot_hold_a_policy_is_an_error_when_the_layer_is_built() {
     impl Store for Choosy {
         type Ledger = tower_ratelimit::store::MemoryLedger;
 
-        fn open(&self, _: &[Policy]) -> Result<Self::Ledger, tower_ratelimit::ConfigError> {
+        fn open(&self, _: &[Rule]) -> Result<Self::Ledger, tower_ratelimit::ConfigError> {
             Err("1/month".parse::<tower_ratelimit::Quota>().unwrap_err())
         }
     }
@@ -241,7 +242,7 @@ fn a_store_that_cannot_hold_a_policy_is_an_error_when_the_layer_is_built() {
 
 #[test]
 fn an_answer_about_other_policies_is_a_failure_and_one_out_of_order_is_put_right() {
-    let policy = |name| Policy::new(name, FixedWindow::per_minute(2));
+    let policy = |name| Rule::new(name, FixedWindow::per_minute(2));
     let names = ["a", "b", "c"];
     let store = MemoryStore::new().clock(ManualClock::new());
     let memory = store.open(&names.map(policy)).unwrap();

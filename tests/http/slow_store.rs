@@ -7,8 +7,9 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
-use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Policy, StoreError};
+use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, StoreError};
 
 /// Decides at once, in memory, and holds each answer back until it is released.
 #[derive(Clone)]
@@ -39,7 +40,7 @@ pub(crate) struct SlowLedger {
 impl Store for SlowStore {
     type Ledger = SlowLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<SlowLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<SlowLedger, ConfigError> {
         Ok(SlowLedger {
             memory: self.memory.open(policies)?,
             released: Arc::clone(&self.released),
@@ -89,7 +90,7 @@ pub(crate) struct BrokenStore {
 impl Store for BrokenStore {
     type Ledger = Self;
 
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+    fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(*self)
     }
 }
@@ -114,7 +115,7 @@ pub(crate) struct Reciting {
 impl Store for Reciting {
     type Ledger = Self;
 
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+    fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(self.clone())
     }
 }

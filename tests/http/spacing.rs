@@ -1,7 +1,5 @@
 //! How far apart requests leave a queue, by the real clock and tokio's real timer.
 
-#![cfg(feature = "http")]
-
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, UNIX_EPOCH};

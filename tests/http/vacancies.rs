@@ -16,9 +16,10 @@ use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::middleware::ResponseBody;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
 use tower_ratelimit::{
-    Concurrency, ConfigError, MemoryStore, Policy, RateLimitLayer, StoreError, TokenBucket,
+    Concurrency, ConfigError, MemoryStore, RateLimitLayer, StoreError, TokenBucket,
 };
 
 use crate::exchange::{get, global};
@@ -62,7 +63,7 @@ impl CountingStore {
 impl Store for CountingStore {
     type Ledger = CountingLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<CountingLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<CountingLedger, ConfigError> {
         Ok(CountingLedger {
             memory: self.memory.open(policies)?,
             store: self.clone(),

@@ -12,10 +12,10 @@ use tower::limit::ConcurrencyLimit;
 use tower::{Layer, ServiceExt};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::Key;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, StoreError,
-    TokenBucket,
+    ConfigError, FixedWindow, ManualClock, MemoryStore, RateLimitLayer, StoreError, TokenBucket,
 };
 
 use crate::arrivals::{Arrivals, TICK, behind, request, send, store};
@@ -84,7 +84,7 @@ struct CountingLedger(MemoryLedger, Arc<AtomicU32>);
 impl Store for CountingStore {
     type Ledger = CountingLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<CountingLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<CountingLedger, ConfigError> {
         Ok(CountingLedger(self.0.open(policies)?, self.1.clone()))
     }
 }

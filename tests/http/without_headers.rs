@@ -7,10 +7,11 @@ use http::{Request, Response, StatusCode};
 use tower::{Layer, service_fn};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, Decision, FixedWindow, ManualClock, MemoryStore, Micros, Policy, RateLimitLayer,
+    ConfigError, Decision, FixedWindow, ManualClock, MemoryStore, Micros, RateLimitLayer,
 };
 
 use crate::exchange::{Behind, Hello, answer, ask, get, global, limit, now, poll};
@@ -77,7 +78,7 @@ struct CountingLedger {
 impl CountingLedger {
     fn new() -> Self {
         let store = MemoryStore::new().clock(ManualClock::new());
-        let policy = Policy::new("a", FixedWindow::per_minute(2));
+        let policy = Rule::new("a", FixedWindow::per_minute(2));
         Self {
             memory: Arc::new(store.open(&[policy]).unwrap()),
             with_numbers: Arc::default(),
@@ -93,7 +94,7 @@ impl CountingLedger {
 impl Store for CountingLedger {
     type Ledger = Self;
 
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+    fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(self.clone())
     }
 }
@@ -171,7 +172,7 @@ fn a_store_that_fails_is_not_a_verdict() {
 #[test]
 fn a_denial_is_one_whatever_its_numbers_and_has_to_have_them_all() {
     let store = MemoryStore::new().clock(ManualClock::new());
-    let memory = store.open(&[Policy::new("a", FixedWindow::per_minute(2))]);
+    let memory = store.open(&[Rule::new("a", FixedWindow::per_minute(2))]);
     let charge = Charge::new(0, tower_ratelimit::key::Key::MISSING, 1);
     let allowing = memory.unwrap().charge_now(&[charge]);
     assert!(allowing.is_allowed());

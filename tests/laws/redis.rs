@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::Decision;
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
 use tower_ratelimit::{
     Algorithm, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RedisStore, StoreError,
@@ -57,7 +58,7 @@ impl Scene {
 /// One key on a server of the test's own.
 #[derive(Debug)]
 pub(crate) struct Redis {
-    policy: Policy,
+    policy: Rule,
     limiter: Limiter,
     ledger: Rc<RedisLedger>,
     limit: Option<Limit>,
@@ -65,7 +66,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    fn under(policy: Policy) -> Self {
+    fn under(policy: Rule) -> Self {
         let policy = policy.on_store_failure(OnStoreFailure::Refuse);
         let (limiter, ledger) = SCENE.with(|scene| {
             let limiter = Limiter::builder().policy(policy.clone());
@@ -200,13 +201,13 @@ impl Driver for Redis {
     /// Cases go on until 2250 at most, and the server's numbers end in 2255.
     fn takes(algorithm: &Algorithm) -> bool {
         let longest = algorithm.longest_wait();
-        let policy = Policy::new("0", *algorithm);
+        let policy = Rule::new("0", *algorithm);
         longest.is_none_or(|wait| wait < Duration::from_secs(4 * 365 * 86_400))
             && SCENE.with(|scene| scene.store.open(std::slice::from_ref(&policy)).is_ok())
     }
 
     fn new(algorithm: Algorithm) -> Self {
-        Self::under(Policy::new("0", algorithm))
+        Self::under(Rule::new("0", algorithm))
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
@@ -301,7 +302,7 @@ impl Scaled for Redis {
     const PRICE: u32 = 50;
 
     fn over(policy: Policy) -> Self {
-        Self::under(policy)
+        Self::under(policy.into())
     }
 
     fn decide(&self, at: u64, cost: u32) -> Seen {

@@ -16,6 +16,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::plan::{Operations, Plan, Plans};
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::service::{LimitLayer, Refused};
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
@@ -367,7 +368,7 @@ struct LaterLedger(MemoryLedger, Option<Arc<Semaphore>>);
 impl Store for LaterStore {
     type Ledger = LaterLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<LaterLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<LaterLedger, ConfigError> {
         let memory = MemoryStore::new().clock(ManualClock::new());
         Ok(LaterLedger(memory.open(policies)?, self.0.clone()))
     }

@@ -2,6 +2,7 @@
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy,
@@ -14,7 +15,7 @@ fn policy(name: &str) -> Policy {
 #[test]
 fn a_list_that_names_a_policy_twice_is_refused() {
     let error = MemoryStore::new()
-        .open(&[policy("a"), policy("A")])
+        .open(&[policy("a").into(), policy("A").into()])
         .unwrap_err();
     assert_eq!((error.field(), error.value()), ("name", "\"A\""));
 }
@@ -43,14 +44,14 @@ struct Forgetful {
 impl Store for Forgetful {
     type Ledger = Self;
 
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+    fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(*self)
     }
 }
 
 impl Ledger for Forgetful {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
-        let ledger = MemoryStore::new().open(&[policy("a")]).unwrap();
+        let ledger = MemoryStore::new().open(&[policy("a").into()]).unwrap();
         assert_eq!(charges.len(), 2);
         let first = ledger.charge_now(&charges[..1]);
         let mut told = first.clone();
@@ -79,7 +80,9 @@ async fn an_answer_that_leaves_out_a_policy_does_not_mean_that_it_allows() {
 fn a_clock_that_steps_back_does_not_hold_up_a_policy_beside_one_that_only_asks() {
     let clock = ManualClock::new();
     let store = MemoryStore::new().clock(clock.clone());
-    let ledger = store.open(&[policy("a"), policy("b")]).unwrap();
+    let ledger = store
+        .open(&[policy("a").into(), policy("b").into()])
+        .unwrap();
     let key = "ann".into_key();
     let charge = |costs: [u32; 2]| {
         let charges = [Charge::new(0, key, costs[0]), Charge::new(1, key, costs[1])];
@@ -95,7 +98,7 @@ fn a_clock_that_steps_back_does_not_hold_up_a_policy_beside_one_that_only_asks()
 
 #[test]
 fn a_charge_to_an_unopened_policy_has_no_outcome_and_charges_nothing() {
-    let ledger = MemoryStore::new().open(&[policy("a")]).unwrap();
+    let ledger = MemoryStore::new().open(&[policy("a").into()]).unwrap();
     let key = "ann".into_key();
     let (opened, unknown) = (Charge::new(0, key, 1), Charge::new(7, key, 1));
     for charges in [&[unknown][..], &[opened, unknown]] {

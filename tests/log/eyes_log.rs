@@ -11,6 +11,7 @@ use std::time::Duration;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Penalty;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, OnStoreFailure,
@@ -63,7 +64,6 @@ fn each_refusal_is_told_at_debug_and_the_first_of_a_minute_at_info() {
 }
 
 /// The field was called `key`, and an operator took `key="address"` for the key.
-#[cfg(feature = "http")]
 #[test]
 fn a_refusal_tells_the_kind_of_its_key_as_the_page_names_it() {
     use std::net::IpAddr;
@@ -148,7 +148,7 @@ struct FlakyLedger(MemoryLedger, Flaky);
 impl Store for Flaky {
     type Ledger = FlakyLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<FlakyLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<FlakyLedger, ConfigError> {
         Ok(FlakyLedger(
             MemoryStore::new().open(policies)?,
             self.clone(),

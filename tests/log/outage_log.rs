@@ -304,7 +304,6 @@ fn stores_without_a_name_are_told_apart_by_their_policies() {
     }
 }
 
-#[cfg(feature = "http")]
 #[test]
 fn a_key_that_each_process_hashes_for_itself_is_warned_of_where_they_share_a_store() {
     use tower_ratelimit::key::{self, Secret};

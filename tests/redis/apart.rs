@@ -212,7 +212,7 @@ async fn units_of_an_ended_window_are_not_given_back_to_the_next() {
 #[tokio::test]
 async fn each_node_is_given_back_to_whatever_the_others_say() {
     let scene = Scene::new();
-    let policies = three([5, 5, 5]).map(without_a_standby);
+    let policies = three([5, 5, 5]).map(without_a_standby).map(Into::into);
     let ledger = scene.store.open(&policies).unwrap();
     let charges: Vec<Charge> = scene
         .keys
@@ -282,7 +282,7 @@ async fn a_future_that_is_dropped_still_gives_back() {
 #[tokio::test]
 async fn a_peek_tells_of_all_what_a_decision_would_and_changes_none() {
     let scene = Scene::new();
-    let policies = three([5, 5, 1]);
+    let policies = three([5, 5, 1]).map(Into::into);
     let ledger = scene.store.open(&policies).unwrap();
     let charges = |cost| -> Vec<Charge> {
         let keys = scene.keys.iter().enumerate();

@@ -85,7 +85,7 @@ async fn a_denial_says_nothing_of_other_limits() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let bucket = Policy::new("a", TokenBucket::per_day(10));
-    let ledger = store.open(&[bucket]).unwrap();
+    let ledger = store.open(&[bucket.into()]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     let [own, low, high] = [
         charge,

@@ -266,7 +266,7 @@ async fn under_a_lower_limit_a_state_lives_longer_from_the_first_denial_on() {
         assert_eq!(after.take_up_to("ann", 1).await.unwrap().0, 0);
         assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());
         server.ask(&["PEXPIRE", &key, "1000000"]);
-        let ledger = store.open(&[many]).unwrap();
+        let ledger = store.open(&[many.into()]).unwrap();
         let charge = Charge::new(0, "ann".into_key(), 1).under(Limit::new(10, 10));
         let denied = ledger.decide(&[charge]).wait().await.unwrap();
         assert!(!denied.is_allowed());

@@ -110,7 +110,7 @@ async fn requests_of_different_limits_share_a_call() {
     let store = store(&server);
     for policy in every(8, 60 * MINUTE) {
         let name = policy.name().to_owned();
-        let ledger = store.open(&[policy]).unwrap();
+        let ledger = store.open(&[policy.into()]).unwrap();
         let charge = |key: u32| Charge::new(0, key.into_key(), 1);
         let warm = ledger.decide(&[charge(0)]).wait().await.unwrap();
         assert!(warm.is_allowed());

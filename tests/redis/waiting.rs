@@ -103,7 +103,10 @@ async fn the_last_turns_of_a_queue_are_given_back_and_the_store_says_whether_the
     let server = Server::start(&[]);
     let clock = ManualClock::at(START);
     let queue = Policy::new("queue", LeakyQueue::per_second(3).places(9));
-    let ledger = store(&server).clock(clock.clone()).open(&[queue]).unwrap();
+    let ledger = store(&server)
+        .clock(clock.clone())
+        .open(&[queue.into()])
+        .unwrap();
     let charge = |cost| Charge::new(0, "ann".into_key(), cost);
     let take = async |cost| {
         let told = ledger.decide(&[charge(cost)]).wait().await.unwrap();

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, Taken};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, ManualClock, Micros, Policy,
-    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, ManualClock, Micros, SlidingLog,
+    SlidingSlots, SlidingWindow, TokenBucket,
 };
 
 /// 2024-01-01, when a second begins.
@@ -26,11 +27,11 @@ fn windows() -> [Algorithm; 5] {
 /// what others had taken in the next window, and seven passed in it.
 pub(crate) async fn nothing_is_given_back_of_a_window_that_has_ended<L: Ledger>(
     clock: &ManualClock,
-    open: impl Fn(&[Policy]) -> L,
+    open: impl Fn(&[Rule]) -> L,
 ) {
     for algorithm in windows() {
         clock.set_micros(START);
-        let ledger = open(&[Policy::new(algorithm.name(), algorithm)]);
+        let ledger = open(&[Rule::new(algorithm.name(), algorithm)]);
         let charge = |cost| Charge::new(0, "ann".into_key(), cost);
         let take = async |cost| {
             let charge = charge(cost);
@@ -77,7 +78,7 @@ pub(crate) async fn nothing_is_given_back_of_a_window_that_has_ended<L: Ledger>(
 /// as it is told passes.
 pub(crate) async fn whatever_a_request_cost_the_wait_that_is_told_is_true<L: Ledger>(
     clock: &ManualClock,
-    open: impl Fn(&[Policy]) -> L,
+    open: impl Fn(&[Rule]) -> L,
 ) {
     let buckets: [Algorithm; 4] = [
         Gcra::per_second(5).into(),
@@ -87,7 +88,7 @@ pub(crate) async fn whatever_a_request_cost_the_wait_that_is_told_is_true<L: Led
     ];
     for algorithm in windows().into_iter().chain(buckets) {
         clock.set_micros(START);
-        let ledger = open(&[Policy::new(algorithm.name(), algorithm)]);
+        let ledger = open(&[Rule::new(algorithm.name(), algorithm)]);
         let charge = |cost| Charge::new(0, "ann".into_key(), cost);
         let decide = async || ledger.decide(&[charge(1)]).wait().await.unwrap();
         let charged = decide().await;

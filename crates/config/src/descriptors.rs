@@ -208,7 +208,7 @@ impl<'w> Reader<'_, 'w> {
             policy.map(|policy| (policy, mode(table.get("mode"))))
         };
         let (policy, mode) = limited?;
-        if policy.shapes() || policy.algorithm().limits_concurrency() {
+        if policy.as_ref().shapes() || policy.algorithm().limits_concurrency() {
             let of = table.get("policy").cloned().or_else(|| limit_of(at));
             return of.as_ref().unwrap_or(at).refuse(
                 "Envoy lets no request wait, and does not tell when it ends; give an algorithm that counts, such as token-bucket",

@@ -471,7 +471,7 @@ impl Draft {
                 "`settle` is missing; say where the real cost is found, such as settle = \"cost\", or say `cost` in place of `estimate`",
             );
         }
-        if self.policy.shapes() {
+        if self.policy.as_ref().shapes() {
             let fields = settles.iter().chain(&["unless_settled"]);
             for at in fields.filter_map(|field| table.get(field)) {
                 at.refuse::<()>(
@@ -479,7 +479,7 @@ impl Draft {
                 );
             }
         }
-        if let Err(error) = self.policy.unkeyed().check_concurrency() {
+        if let Err(error) = self.policy.unkeyed().as_ref().check_concurrency() {
             table.at.refuse::<()>(error.to_string());
         }
     }

@@ -361,7 +361,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     Some(Settings {
         states: limits
             .clone()
-            .map(|policy| (policy.first_name().to_owned(), *policy.algorithm()))
+            .map(|policy| (policy.as_ref().first_name().to_owned(), *policy.algorithm()))
             .collect(),
         policies: limits
             .map(|policy| (policy.name().to_owned(), *policy.algorithm()))

@@ -98,7 +98,12 @@ pub(super) fn penalty(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Opt
     PENALTY.apply(&table, &mut penalty)?;
     refusals.and(within)?;
     if let Some(own) = own.filter(|own| !own.limits_concurrency()) {
-        at.made(Policy::new(policy, *own).penalty(penalty).check_penalty())?;
+        at.made(
+            Policy::new(policy, *own)
+                .penalty(penalty)
+                .as_ref()
+                .check_penalty(),
+        )?;
     }
     Some(penalty)
 }

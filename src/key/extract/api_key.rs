@@ -1,7 +1,9 @@
 use http::header::HeaderName;
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use super::{Extractor, Head, Header, Key, KeyOf, Missing, Origin, Read, Secret, Typed};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 
 /// An API key, read from the header `x-api-key`, as 128 bits of a keyed hash: the API key itself is
 /// in no key.

@@ -1,7 +1,9 @@
 use http::header::AUTHORIZATION;
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Secret, Typed};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 
 /// The token of `Authorization: Bearer`, as 128 bits of a keyed hash. No key contains the token
 /// itself.

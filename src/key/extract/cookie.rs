@@ -1,7 +1,9 @@
 use http::header::{COOKIE, HeaderName};
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use super::{Extractor, Head, IntoKey, Key, KeyOf, Missing, Origin, Read, Secret, Typed};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 
 /// The value of a cookie, as 128 bits of a keyed hash. No key contains the value itself.
 ///

@@ -2,8 +2,9 @@ use std::any::{TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Typed};
 use crate::diagnostics::Diagnostic;
+
+use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Typed};
 
 /// A value that an outer layer has put into the extensions of the request, such as the identity that
 /// authentication has verified.

@@ -4,9 +4,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use super::list;
 use super::{And, Extract, Extracted, Head, IntoKey, Key, Map, Missing, Or, Prefix, Secret};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 
 /// A key extractor of [this module](crate::key): what its functions return.
 ///

@@ -79,3 +79,7 @@ impl fmt::Debug for Head<'_> {
             .finish_non_exhaustive()
     }
 }
+
+impl tower_ratelimit_core::__internal::Subject for Head<'static> {
+    type Of<'a> = Head<'a>;
+}

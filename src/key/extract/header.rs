@@ -1,8 +1,10 @@
 use http::header::{HeaderName, InvalidHeaderName};
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use super::credentials;
 use super::{Extractor, Head, IntoKey, Key, KeyOf, Missing, Origin, Read, Typed};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 
 /// The value of a header, compared byte by byte. If there are several values, the first counts.
 ///

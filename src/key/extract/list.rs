@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
+use tower_ratelimit_core::__internal::diagnose;
+
 use super::networks::Networks;
 use super::{Head, IntoKey, Key, Missing, Read, Typed};
-use crate::diagnostics::diagnose;
 use crate::error::ConfigError;
 
 /// Returns whether the value of a source is listed.
@@ -38,10 +39,10 @@ where
 fn holds<T>(read: Result<T, Missing>, condition: impl FnOnce(T) -> bool) -> bool {
     match read {
         Ok(value) => condition(value),
-        Err(Missing::ByClient) => false,
         Err(Missing::ByServer(diagnostic)) => {
             diagnose(&diagnostic);
             false
         }
+        Err(_) => false,
     }
 }

@@ -48,7 +48,7 @@ pub use self::peer_ip::{Peer, peer_ip};
 pub use self::query::query;
 #[cfg(feature = "tonic")]
 pub use self::tonic::{client_certificate, grpc_method, grpc_service, metadata, try_metadata};
-pub use self::traits::{Extract, Extracted, Missing};
+pub use self::traits::Extract;
 
 pub(crate) use self::credentials::credential_shown_by;
 pub(crate) use self::path::is_plain;
@@ -62,4 +62,4 @@ use self::map::Map;
 use self::or::Or;
 use self::peer_ip::PeerIp;
 use self::prefix::Prefix;
-use super::{IntoKey, Key, Secret};
+use super::{Extracted, IntoKey, Key, Missing, Secret};

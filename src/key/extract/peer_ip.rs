@@ -8,8 +8,9 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Typed};
 use crate::diagnostics::Diagnostic;
+
+use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Typed};
 
 /// The address at the other end of the socket: the client, or the last proxy before this server.
 ///

@@ -2,10 +2,7 @@
 //!
 //! The errors of the compiler say what to write, since a wrong closure is the most common mistake.
 
-use std::fmt;
-
-use super::{Head, IntoKey, Key};
-use crate::diagnostics::Diagnostic;
+use super::{Extracted, Head, Key, Missing};
 
 /// Takes the key from the head of a request.
 ///
@@ -81,79 +78,6 @@ pub trait Extract: Send + Sync + 'static {
     /// See [`extract`](Extract::extract).
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.extract(head)
-    }
-}
-
-/// Why a request has no key.
-///
-/// The policy's [`NoKey`](crate::policy::NoKey) can change what happens to such requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Missing {
-    /// The client left it out. All such requests share one quota.
-    ByClient,
-    /// The server is not set up to provide it. The answer is `500 Internal Server Error`, and the
-    /// diagnostic is logged once per process.
-    ByServer(Diagnostic),
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ByClient => f.write_str("the client has left the key out"),
-            Self::ByServer(diagnostic) => diagnostic.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Missing {}
-
-/// A type that a closure may return as a key.
-///
-/// It is implemented for every [`IntoKey`] type, for an `Option` of one (`None` is
-/// [`Missing::ByClient`]), and for `Result<_, Missing>`. Any other type gets an error with the
-/// remedy:
-///
-/// ```compile_fail,E0277
-/// # use tower_ratelimit::{Policy, TokenBucket, key};
-/// #[derive(Clone)]
-/// struct User {
-///     id: u64,
-/// }
-///
-/// let user = key::extension::<User>().map(|user: &User| user.clone());
-/// let policy = Policy::new("user", TokenBucket::per_second(5)).key(user);
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be used as a rate limit key",
-    label = "not a key",
-    note = "return text, bytes, a whole number, an address, a pair of these, or an `Option` of one; of a struct, return the field that tells clients apart, such as `user.id`",
-    note = "or implement `tower_ratelimit::key::IntoKey` for it"
-)]
-pub trait Extracted {
-    /// Returns the key, or the reason why there is none.
-    ///
-    /// # Errors
-    ///
-    /// The reason why there is no key.
-    fn extracted(self) -> Result<Key, Missing>;
-}
-
-impl<K: IntoKey> Extracted for K {
-    fn extracted(self) -> Result<Key, Missing> {
-        Ok(self.into_key())
-    }
-}
-
-impl<K: IntoKey> Extracted for Option<K> {
-    fn extracted(self) -> Result<Key, Missing> {
-        self.map(IntoKey::into_key).ok_or(Missing::ByClient)
-    }
-}
-
-impl<K: IntoKey> Extracted for Result<K, Missing> {
-    fn extracted(self) -> Result<Key, Missing> {
-        self.map(IntoKey::into_key)
     }
 }
 

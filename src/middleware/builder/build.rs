@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 
+#[cfg(feature = "tonic")]
+use tower_ratelimit_core::__internal::ResolverOf;
+use tower_ratelimit_core::__internal::{Pointless, Scope, find_pointless};
+
 use super::RateLimitLayerBuilder;
-use crate::advice::{Pointless, find_pointless, warn_of_sharing};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::middleware::RateLimitLayer;
 use crate::middleware::gate::Gate;
 use crate::plan::Plans;
-#[cfg(feature = "tonic")]
-use crate::plan::ResolverOf;
-use crate::policy::Scope;
+use crate::policy::warn_of_sharing;
 use crate::policy::{Http, Policy};
 use crate::response::Answers;
 use crate::store::Store;
@@ -34,7 +35,7 @@ impl<S> RateLimitLayerBuilder<S> {
         let unfit: [UnfitPolicy; 4] = [
             (
                 "wait_up_to",
-                |policy| policy.patience().is_any(),
+                |policy| policy.as_ref().may_hold(),
                 "leave it out, since an interceptor cannot hold a call, or build a layer",
             ),
             (
@@ -45,7 +46,7 @@ impl<S> RateLimitLayerBuilder<S> {
             ("settle", Policy::<Http>::settles, sees_no_end),
             (
                 "leaky queue",
-                |policy| policy.shapes(),
+                |policy| policy.as_ref().shapes(),
                 "build a layer, since an interceptor cannot hold a call, or give the policy an algorithm that only counts",
             ),
         ];

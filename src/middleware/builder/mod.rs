@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use tower_ratelimit_core::__internal::{PlanOf, ResolverOf, Sources};
+
 use super::hooks::Hooks;
 use super::lists::Lists;
 use super::plan_of;
 use crate::decision::Decision;
 use crate::key::{Head, Key, Secret};
 use crate::limiter::{Limiter, LimiterBuilder};
-use crate::plan::{PlanOf, Plans, Resolver, ResolverOf, Sources};
+use crate::plan::{Plans, Resolver};
 use crate::policy::{Http, Keyed, Mode, Modes, Policy};
 #[cfg(feature = "tonic")]
 use crate::response::Grpc;

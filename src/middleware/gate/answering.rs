@@ -5,14 +5,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 
+use tower_ratelimit_core::__internal::{
+    Charges, Denial, LimiterVerdict, NO_TIMER, Numbers, Request as RequestCount, Verdict,
+};
+
 use super::{Admitted, Gate, GateVerdict};
 use crate::decision::Outcomes;
 use crate::key::{Head, Key};
-use crate::limiter::{Charges, Denial, LimiterVerdict, NO_TIMER, Numbers};
-use crate::line::Verdict;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::{OverLimit, WouldRefuse};
-use crate::observe::Request as RequestCount;
 use crate::response::Fields;
 use crate::store::Charge;
 

@@ -9,9 +9,9 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use tower_ratelimit_core::__internal::{Answering, Holding, PendingDecision, Verdict};
+
 use super::{Gate, GateVerdict};
-use crate::limiter::PendingDecision;
-use crate::line::{Answering, Holding, Verdict};
 use crate::middleware::ResponseBody;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::nesting::Within;

@@ -13,6 +13,11 @@ use std::task::{Context, Poll, ready};
 use http::Request;
 
 pub(super) use self::holding::Admitted;
+use tower_ratelimit_core::__internal::{
+    ChargedRequest, Charges, DeclaredModes, Finding, LayerVerdict, NoDemand, Numbers,
+    PendingDecision, PlanLookup, Purpose, Request as RequestCount, Sources, Steps, Verdict,
+};
+
 use self::reading::Skips;
 pub(super) use self::reading::{NoKeyRefusal, Reading};
 #[cfg(feature = "reload")]
@@ -26,11 +31,8 @@ use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::key::Head;
-use crate::limiter::{ChargedRequest, Charges, Limiter, Numbers, PendingDecision, Purpose, Steps};
-use crate::line::{LayerVerdict, Verdict};
-use crate::observe::Request as RequestCount;
-use crate::plan::{Finding, PlanLookup, Sources};
-use crate::policy::{DeclaredModes, Http, Mode, NoDemand, Policy};
+use crate::limiter::Limiter;
+use crate::policy::{Http, Mode, Rule};
 use crate::response::Answers;
 use crate::store::{Charge, Wanted};
 
@@ -62,15 +64,15 @@ pub(super) type GateVerdict = LayerVerdict<Gate>;
 impl Gate {
     /// Creates a gate over a limiter of these policies.
     pub(super) fn new(
-        policies: &[Policy],
+        policies: &[Rule],
         readers: Vec<Http>,
         limiter: Limiter,
         answers: Answers,
     ) -> Self {
         let settlements = Settlements::new(policies, &readers);
         let readers = readers.into_iter().enumerate();
-        let is_soft = policies.iter().any(Policy::is_soft);
-        let has_queue = policies.iter().any(Policy::shapes);
+        let is_soft = policies.iter().any(Rule::is_soft);
+        let has_queue = policies.iter().any(Rule::shapes);
         // Taking a charge back needs its numbers.
         let tells_all = answers.writes_numbers() || is_soft || has_queue || settlements.is_some();
         Self {

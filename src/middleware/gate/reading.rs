@@ -2,15 +2,16 @@
 
 use http::{Request, StatusCode};
 
+use tower_ratelimit_core::__internal::{
+    ChosenPlan, Count, Demand, Finding, LimitContext, Limits, NoDemand, Reads,
+    Request as RequestCount, Steps, Verdict, diagnose,
+};
+
 use super::{Gate, GateVerdict};
 use crate::algorithm::Algorithm;
-use crate::diagnostics::diagnose;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::{Limiter, Reads, Steps};
-use crate::line::Verdict;
-use crate::observe::{Count, Request as RequestCount};
-use crate::plan::{ChosenPlan, Finding, LimitContext, Limits};
-use crate::policy::{Demand, Http, NoDemand};
+use crate::limiter::Limiter;
+use crate::policy::Http;
 
 /// The refusal of a request without a key.
 pub(in crate::middleware) type NoKeyRefusal = (StatusCode, Missing);

@@ -3,6 +3,8 @@
 
 use http::Request;
 
+use tower_ratelimit_core::__internal::{Finding, PlanLookup};
+
 use super::Gate;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
@@ -10,7 +12,6 @@ use crate::key::Head;
 use crate::middleware::deadline::deadline;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::lists::Listed;
-use crate::plan::{Finding, PlanLookup};
 use crate::store::{Charged, Wanted};
 
 /// The decision of a gate that does not affect the request.

@@ -141,12 +141,12 @@ impl Policy<Http> {
     pub(crate) fn settles(&self) -> bool {
         let settlement = self.reads.settlement();
         settlement.is_some_and(|settlement| settlement.is_any())
-            || self.if_unsettled() != Unsettled::Estimate
+            || self.rule.if_unsettled() != Unsettled::Estimate
     }
 
     /// Rejects settling the places of a queue: a request behind has moved up already, or not.
     pub(super) fn check_settling(&self) -> Result<(), ConfigError> {
-        if self.shapes() && self.settles() {
+        if self.rule.shapes() && self.settles() {
             let remedy =
                 "leave a queue out of what is settled, and let another policy count the cost";
             return Err(ConfigError::quoting("settle", self.name(), remedy));

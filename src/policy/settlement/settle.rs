@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, HeaderName};
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use super::{Cost, Ending};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 #[cfg(feature = "usage")]
 use crate::usage::{Usage, UsageReader};
 

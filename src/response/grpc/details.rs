@@ -3,8 +3,10 @@ use std::sync::Arc;
 
 use tonic_types::ErrorDetails;
 
+use tower_ratelimit_core::__internal::Rule;
+
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes, Rule};
+use crate::decision::{Outcome, Outcomes};
 use crate::key::Head;
 
 /// Returns the name of the client that is over a policy's limit.

@@ -12,11 +12,13 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use tower_ratelimit_core::__internal::Rule;
+
 use super::details::Details;
 use super::options::Calls;
 use super::{AnswerInHttp, Grpc, code, content_type};
 use crate::clock::Micros;
-use crate::decision::{Decision, Outcomes, Rule};
+use crate::decision::{Decision, Outcomes};
 use crate::key::Head;
 use crate::response::fields::Fields;
 use crate::response::jitter::Jitter;

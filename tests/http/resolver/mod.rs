@@ -2,14 +2,13 @@
 //!
 //! Time is tokio's, and paused: it moves when every task waits for it, or by `advance`.
 
-#[cfg(feature = "http")]
 mod http;
 mod invalidating;
 mod limits;
 #[cfg(feature = "tracing")]
 mod logged;
 mod lookups;
-#[cfg(all(feature = "http", feature = "calendar"))]
+#[cfg(feature = "calendar")]
 mod precedence;
 mod random;
 mod scene;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
-use tower_ratelimit::{ConfigError, Limiter, MemoryStore, Policy, StoreError};
+use tower_ratelimit::{ConfigError, Limiter, MemoryStore, StoreError};
 
 use crate::away::{FAILURES, daily};
 
@@ -29,7 +30,7 @@ struct OwnLedger(MemoryLedger, Own);
 impl Store for Own {
     type Ledger = OwnLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<OwnLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<OwnLedger, ConfigError> {
         Ok(OwnLedger(self.memory.open(policies)?, self.clone()))
     }
 
@@ -41,7 +42,7 @@ impl Store for Own {
 impl Store for Named {
     type Ledger = OwnLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<OwnLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<OwnLedger, ConfigError> {
         self.0.open(policies)
     }
 
@@ -129,7 +130,6 @@ async fn limiters_over_a_store_find_out_together_and_outlive_each_other() {
     assert!(!second.check("ann", 0).await.unwrap().is_degraded());
 }
 
-#[cfg(feature = "http")]
 #[tokio::test(start_paused = true)]
 async fn a_layer_goes_on_or_refuses_as_its_policy_says() {
     use std::convert::Infallible;

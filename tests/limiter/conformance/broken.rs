@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tower_ratelimit::decision::Outcomes;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{
     Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Reply, SharedStore,
     Store, Wanted,
 };
 use tower_ratelimit::testing::Conformance;
-use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Micros, Policy, StoreError};
+use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Micros, StoreError};
 
 use crate::conformance::scratch::Scratch;
 use crate::support::items::Map;
@@ -207,7 +208,7 @@ struct OtherwiseLedger {
 impl Store for Otherwise {
     type Ledger = OtherwiseLedger;
 
-    fn open(&self, policies: &[Policy]) -> Result<OtherwiseLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<OtherwiseLedger, ConfigError> {
         let own = MemoryStore::new().clock(self.clock.clone());
         let store = match self.what {
             What::EachOpensItsOwn => &own,

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
 use tower_ratelimit::{
     Algorithm, ConfigError, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros,
@@ -94,7 +95,7 @@ fn every_way_to_ask_denies_a_blocked_key() {
     let (units, decision) = limiter.take_up_to("ann", u32::MAX).now();
     assert_eq!((units, decision.retry_after()), (0, Some(HOUR)));
     assert!(!now(limiter.check("ann", 1)).unwrap().is_allowed());
-    let policies = [Policy::new("a", FixedWindow::per_minute(10))];
+    let policies = [Rule::new("a", FixedWindow::per_minute(10))];
     let ledger = store.open(&policies).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     let mut outcomes = Outcomes::new(Micros::ZERO);
@@ -260,7 +261,7 @@ struct Plain;
 impl Store for Plain {
     type Ledger = Self;
 
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+    fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(Self)
     }
 }

@@ -26,7 +26,7 @@ fn store() -> (MemoryStore, ManualClock) {
 }
 
 fn ledger(store: &MemoryStore, algorithm: Algorithm) -> MemoryLedger {
-    store.open(&[Policy::new("a", algorithm)]).unwrap()
+    store.open(&[Policy::new("a", algorithm).into()]).unwrap()
 }
 
 fn under(key: impl IntoKey, cost: u32, limit: u32) -> [Charge; 1] {

@@ -130,7 +130,7 @@ fn a_store_that_knows_no_slots_is_refused_when_it_is_built() {
 #[test]
 fn a_slot_that_is_not_free_denies_a_charge_unless_it_is_soft() {
     let ledger = MemoryStore::new()
-        .open(&[Policy::new("at once", Concurrency::of(1))])
+        .open(&[Policy::new("at once", Concurrency::of(1)).into()])
         .unwrap();
     let charge = || Charge::new(0, "key".into_key(), 1).holding(Slot::unique());
     assert!(ledger.admit_now(&[charge().shadow()]));

@@ -124,7 +124,6 @@ fn a_penalty_that_cannot_be_is_refused_with_the_remedy() {
         soft,
         "`penalty` cannot be \"p\": leave one out: a soft policy refuses no request"
     );
-    #[cfg(feature = "http")]
     {
         let waits = refused(hourly().wait_up_to(SECOND).penalty(after(3)));
         assert!(

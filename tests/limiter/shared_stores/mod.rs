@@ -8,6 +8,7 @@ use std::time::Duration;
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{IntoKey, Key, Secret};
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{
     Amendment, Change, Changed, Charge, Departure, Items, Ledger, Reply, SharedStore, Store,
 };
@@ -243,7 +244,10 @@ async fn a_store_of_one_item_at_a_time_charges_no_key_alone_and_amends_one_after
     let map = map();
     let store = SharedStore::new(OneByOne(map.clone()));
     let ledger = store
-        .open(&[daily(5), Policy::new("b", FixedWindow::per_day(5))])
+        .open(&[
+            daily(5).into(),
+            Policy::new("b", FixedWindow::per_day(5)).into(),
+        ])
         .unwrap();
     let charges = |first: &str, second: &str| {
         [
@@ -321,7 +325,7 @@ async fn law_5_the_time_to_live_is_the_reset_rounded_up() {
 async fn a_turn_in_a_queue_is_given_back() {
     let map = map();
     let queue = Policy::new("queue", LeakyQueue::per_second(1).places(2));
-    let ledger = SharedStore::new(map.clone()).open(&[queue]).unwrap();
+    let ledger = SharedStore::new(map.clone()).open(&[queue.into()]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     let delay = async || {
         let told = ledger.decide(&[charge]).wait().await.unwrap();
@@ -346,7 +350,7 @@ async fn a_turn_in_a_queue_is_given_back() {
 async fn a_clock_that_steps_back_gives_no_turn_back() {
     let map = map();
     let queue = Policy::new("queue", LeakyQueue::per_second(1).places(2));
-    let ledger = SharedStore::new(map.clone()).open(&[queue]).unwrap();
+    let ledger = SharedStore::new(map.clone()).open(&[queue.into()]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     for _ in 0..2 {
         let _ = ledger.decide(&[charge]).wait().await.unwrap();
@@ -361,14 +365,16 @@ async fn a_clock_that_steps_back_gives_no_turn_back() {
 #[tokio::test]
 async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_nothing() {
     let map = map();
-    let ledger = SharedStore::new(map.clone()).open(&[daily(5)]).unwrap();
+    let ledger = SharedStore::new(map.clone())
+        .open(&[daily(5).into()])
+        .unwrap();
     let key = "ann".into_key();
     let charges = [Charge::new(0, key, 1), Charge::new(7, key, 1)];
     let error = ledger.decide(&charges).wait().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
     assert!(map.items().is_empty());
     let error = SharedStore::new(map)
-        .open(&[daily(1), daily(2)])
+        .open(&[daily(1).into(), daily(2).into()])
         .unwrap_err();
     assert_eq!(error.field(), "name");
 }
@@ -376,13 +382,13 @@ async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_noth
 #[tokio::test]
 async fn a_refund_counts_until_the_window_of_the_charge_ends() {
     let clock = ManualClock::at(START);
-    let open = |policies: &[Policy]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
+    let open = |policies: &[Rule]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
     nothing_is_given_back_of_a_window_that_has_ended(&clock, open).await;
 }
 
 #[tokio::test]
 async fn whatever_a_request_cost_a_client_that_waits_as_it_is_told_passes() {
     let clock = ManualClock::at(START);
-    let open = |policies: &[Policy]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
+    let open = |policies: &[Rule]| SharedStore::new(Map::new(&clock)).open(policies).unwrap();
     whatever_a_request_cost_the_wait_that_is_told_is_true(&clock, open).await;
 }

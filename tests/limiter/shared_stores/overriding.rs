@@ -132,7 +132,9 @@ async fn law_8_an_override_moves_back_with_the_clock_as_a_whole() {
 async fn a_policy_without_a_limit_has_no_override() {
     let map = map();
     let unlimited = Policy::new("unlimited", Algorithm::Unlimited);
-    let ledger = SharedStore::new(map.clone()).open(&[unlimited]).unwrap();
+    let ledger = SharedStore::new(map.clone())
+        .open(&[unlimited.into()])
+        .unwrap();
     let charge = Charge::new(0, "ann".into_key(), 0);
     let limit = Limit::new(1, 1);
     let reply = ledger.amend(&[charge], Amendment::Override(limit, Micros::new(1)));

@@ -9,6 +9,7 @@ use tower::ServiceExt;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{self, Extract, Head, IntoKey, Secret};
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, Limiter, MemoryStore, Policy, RateLimitLayer, StoreError,
@@ -25,7 +26,7 @@ struct DownStore;
 impl Store for DownStore {
     type Ledger = Self;
 
-    fn open(&self, _: &[Policy]) -> Result<Self, ConfigError> {
+    fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(Self)
     }
 }
@@ -68,7 +69,7 @@ struct SharedByAll;
 impl Store for SharedByAll {
     type Ledger = DownStore;
 
-    fn open(&self, _: &[Policy]) -> Result<DownStore, ConfigError> {
+    fn open(&self, _: &[Rule]) -> Result<DownStore, ConfigError> {
         Ok(DownStore)
     }
 
@@ -192,7 +193,7 @@ struct ChargesOnly<T>(T);
 impl Store for ChargesOnly<MemoryStore> {
     type Ledger = ChargesOnly<MemoryLedger>;
 
-    fn open(&self, policies: &[Policy]) -> Result<Self::Ledger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<Self::Ledger, ConfigError> {
         self.0.open(policies).map(ChargesOnly)
     }
 }

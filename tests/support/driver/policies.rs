@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Amendment, Charge, MemoryLedger, Store};
 use tower_ratelimit::{
-    Algorithm, Decision, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros, Policy,
+    Algorithm, Decision, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros,
 };
 
 use super::small_store;
@@ -45,8 +46,8 @@ impl Policies {
         let clock = ManualClock::new();
         let store = small_store(&clock);
         let named = algorithms.iter().enumerate();
-        let named = named.map(|(place, &algorithm)| Policy::new(place.to_string(), algorithm));
-        let policies: Vec<Policy> = named.collect();
+        let named = named.map(|(place, &algorithm)| Rule::new(place.to_string(), algorithm));
+        let policies: Vec<Rule> = named.collect();
         let ledger = store.open(&policies).expect("the policies are good");
         let builder = Limiter::builder().policies(policies).store(store.clone());
         Self {

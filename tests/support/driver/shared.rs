@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, Reply, SharedLedger, SharedStore, Store};
-use tower_ratelimit::{Algorithm, Limiter, ManualClock, Micros, Policy, StoreError};
+use tower_ratelimit::{Algorithm, Limiter, ManualClock, Micros, StoreError};
 
 use super::super::items::Map;
 use super::{Blocking, Driver, Limited, Overriding, Seen, now, seen};
@@ -22,7 +23,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn over(algorithm: Algorithm, map: Map) -> Self {
-        let (policy, store) = (Policy::new("0", algorithm), SharedStore::new(map.clone()));
+        let (policy, store) = (Rule::new("0", algorithm), SharedStore::new(map.clone()));
         let ledger = store.open(std::slice::from_ref(&policy));
         let limiter = Limiter::builder().policy(policy).store(store).build();
         Self {

@@ -57,11 +57,16 @@ fn main() -> io::Result<ExitCode> {
 /// Returns the way through this crate, and that through its trunk.
 fn ours(profiles: &Path) -> io::Result<(Way, Way)> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).canonicalize()?;
-    let src = format!("{}/src/", root.display());
-    let all = of_layer(profiles, "tower-ratelimit", |file| file.starts_with(&src))?;
+    let folders = ["src", "crates/core/src"].map(|folder| format!("{}/{folder}/", root.display()));
+    let inside = |file: &str| {
+        let mut inside = folders
+            .iter()
+            .filter_map(|folder| file.strip_prefix(folder));
+        inside.next().map(str::to_owned)
+    };
+    let all = of_layer(profiles, "tower-ratelimit", |file| inside(file).is_some())?;
     let trunk = of_layer(profiles, "tower-ratelimit", |file| {
-        let inside = file.strip_prefix(&src);
-        inside.is_some_and(|file| TRUNK.iter().any(|it| file.starts_with(it)))
+        inside(file).is_some_and(|file| TRUNK.iter().any(|it| file.starts_with(it)))
     })?;
     Ok((all, trunk))
 }

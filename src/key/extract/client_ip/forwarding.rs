@@ -2,11 +2,13 @@ use std::net::IpAddr;
 
 use http::HeaderMap;
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use super::proxies::{Element, Proxies};
 use super::single_value::SingleValue;
 use super::translation::Translation;
 use super::{forwarded, x_forwarded_for};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 
 /// The header in which the proxies tell the address of the client: the one that your proxies
 /// maintain.

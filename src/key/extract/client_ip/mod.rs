@@ -23,10 +23,12 @@ pub use self::forwarding::Forwarding;
 pub use self::proxies::Proxies;
 pub use self::single_value::SingleValue;
 
+use tower_ratelimit_core::__internal::or_panic;
+
 use self::translation::Translation;
 use self::warning::{warn_of_local_proxy, warn_of_untrusted_proxy};
 use super::{Extractor, Head, IntoKey, Key, KeyOf, Missing, Origin, Peer, PeerIp, Read, Typed};
-use crate::error::{ConfigError, or_panic};
+use crate::error::ConfigError;
 
 /// The address of the client.
 ///

@@ -6,7 +6,9 @@
 
 use std::net::IpAddr;
 
-use crate::error::{ConfigError, or_panic};
+use tower_ratelimit_core::__internal::or_panic;
+
+use crate::error::ConfigError;
 use crate::key::extract::networks::Networks;
 
 /// The proxies that are trusted to tell the address of the client.

@@ -1,8 +1,9 @@
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName};
+use crate::diagnostics::Diagnostic;
+use tower_ratelimit_core::__internal::Warning;
 
-use crate::diagnostics::{Diagnostic, Warning};
+use http::{HeaderMap, HeaderName};
 
 static UNTRUSTED_PROXY: Warning = Warning::new(Diagnostic::new(
     "TRL003",

@@ -5,7 +5,9 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::{HeaderName, InvalidHeaderName};
 
-use crate::error::{ConfigError, or_panic};
+use tower_ratelimit_core::__internal::or_panic;
+
+use crate::error::ConfigError;
 use crate::key::extract::{Extractor, Head, Key, KeyOf, Missing, Origin, Read, Typed, credentials};
 
 /// The value of a metadata key of a call. If there are several values, the first counts.

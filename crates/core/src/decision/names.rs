@@ -1,0 +1,167 @@
+//! The names of policies and rules, to which outcomes refer by index.
+//!
+//! Outcomes are copied with each decision, so they hold indices in place of names.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hours_now::HoursAt;
+use super::limit_rule::LimitRule;
+use super::resolution::{self, ResolvedNames};
+use crate::factor::FactorCell;
+
+/// The names of a limiter's policies, in the order of declaration.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(super) policies: Box<[Rule]>,
+    /// The rules that can give them limits.
+    pub(super) rules: RuleNames,
+}
+
+/// The names of the rules that give limits, by the indices in charges.
+#[derive(Debug, Default)]
+pub(crate) struct RuleNames {
+    listed: Box<[LimitRule]>,
+    /// The plans whose limits a resolver gives. Their indices come after those of the listed rules.
+    resolved: Arc<ResolvedNames>,
+}
+
+impl RuleNames {
+    pub(crate) fn new(listed: impl Into<Box<[LimitRule]>>) -> Self {
+        Self {
+            listed: listed.into(),
+            resolved: Arc::default(),
+        }
+    }
+
+    /// Returns the first index of a plan of a resolver, and the names of these plans.
+    pub(crate) fn resolved(&self) -> (usize, Arc<ResolvedNames>) {
+        (self.listed.len(), Arc::clone(&self.resolved))
+    }
+
+    pub(super) fn get(&self, rule: u32) -> LimitRule {
+        let rule = resolution::place(rule);
+        let listed = self.listed.get(rule as usize);
+        if listed.is_none()
+            && let Some(place) = (rule as usize).checked_sub(self.listed.len())
+            && !self.listed.is_empty()
+        {
+            return LimitRule::Resolver(self.resolved.name(place));
+        }
+        listed.cloned().unwrap_or(LimitRule::Policy)
+    }
+}
+
+/// The description of a policy in decisions and responses, independent of the request.
+#[derive(Clone)]
+pub struct Rule {
+    name: String,
+    /// The share of the limit that is in force.
+    pub factor: Option<FactorCell>,
+    /// The hours that change the limit.
+    pub hours: Option<HoursAt>,
+    limit: Option<u32>,
+    period: Option<Duration>,
+    /// Whether the limit is on requests at once.
+    is_at_once: bool,
+    is_announced: bool,
+}
+
+impl Rule {
+    /// A policy without a limit has neither a number nor a period, and one whose limit is 0 has no
+    /// period.
+    pub(crate) fn new(name: &str, limit: Option<u32>, period: Option<Duration>) -> Self {
+        Self {
+            name: name.to_owned(),
+            factor: None,
+            hours: None,
+            limit,
+            period,
+            is_at_once: false,
+            is_announced: true,
+        }
+    }
+
+    /// Adds the factor of the policy.
+    pub(crate) fn scaled_by(self, factor: Option<FactorCell>) -> Self {
+        Self { factor, ..self }
+    }
+
+    /// Adds the hours of the policy.
+    pub(crate) fn by_hours(self, hours: Option<HoursAt>) -> Self {
+        Self { hours, ..self }
+    }
+
+    /// Returns the name of the policy.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rule").field(&self.name).finish()
+    }
+}
+
+impl Rule {
+    /// Returns `None` for a policy that never decides.
+    pub fn limit(&self) -> Option<u32> {
+        self.limit
+    }
+
+    /// Returns the period of the limit.
+    pub fn period(&self) -> Option<Duration> {
+        self.period
+    }
+
+    /// Sets whether the limit is on simultaneous requests.
+    pub(crate) fn at_once(self, is_at_once: bool) -> Self {
+        Self { is_at_once, ..self }
+    }
+
+    /// Returns whether it limits how many requests run at once.
+    pub fn is_at_once(&self) -> bool {
+        self.is_at_once
+    }
+
+    /// Sets whether responses tell of the policy.
+    pub(crate) fn announced(self, is_announced: bool) -> Self {
+        Self {
+            is_announced,
+            ..self
+        }
+    }
+
+    /// Returns whether responses tell of the policy.
+    pub fn is_announced(&self) -> bool {
+        self.is_announced
+    }
+}
+
+impl Names {
+    pub(crate) fn new(policies: impl IntoIterator<Item = Rule>, rules: RuleNames) -> Self {
+        Self {
+            policies: policies.into_iter().collect(),
+            rules,
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.policies.iter().map(Rule::name)
+    }
+
+    /// Returns the rule with this index.
+    pub(crate) fn rule(&self, place: u32) -> LimitRule {
+        self.rules.get(place)
+    }
+
+    pub(super) fn get(&self, policy: usize) -> &str {
+        self.name(policy).unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self, policy: usize) -> Option<&str> {
+        self.policies.get(policy).map(Rule::name)
+    }
+}

@@ -1,0 +1,85 @@
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(all(
+        feature = "redis",
+        feature = "resolver",
+        feature = "quanta",
+        feature = "serde"
+    )),
+    allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "the documentation speaks of all features; without them some of its links lead nowhere"
+    )
+)]
+#![doc = include_str!("../README.md")]
+
+pub mod algorithm;
+pub mod calendar;
+pub mod clock;
+pub mod decision;
+pub mod diagnostics;
+pub mod error;
+pub mod factor;
+pub mod key;
+pub mod limiter;
+pub mod observe;
+pub mod plan;
+pub mod policy;
+pub mod quota;
+pub mod service;
+pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+mod advice;
+mod line;
+
+pub use self::algorithm::{
+    Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, Hours, LeakyBucket, LeakyQueue,
+    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+};
+pub use self::clock::{ManualClock, Micros};
+pub use self::decision::{Decision, Outcome};
+pub use self::error::{ConfigError, RestoreError, StoreError};
+pub use self::limiter::{Limiter, LocalLimiter};
+pub use self::policy::{OnStoreFailure, Policy};
+pub use self::quota::Quota;
+pub use self::service::LimitLayer;
+#[cfg(feature = "redis")]
+pub use self::store::RedisStore;
+pub use self::store::{MemoryStore, SharedStore};
+
+/// What the other crates of the workspace use. It is no part of the API, and may change in any version.
+// For the crates of the workspace alone.
+#[doc(hidden)]
+pub mod __internal {
+    pub use crate::advice::never_binds::{Pointless, find_pointless};
+    pub use crate::calendar::civil::{Interval, LocalTime, read_zone_data_again};
+    pub use crate::clock::timer::{Timer, Timers};
+    pub use crate::decision::names::Rule;
+    pub use crate::diagnostics::{Warning, diagnose, warn_once_in_lines, warn_once_of};
+    pub use crate::error::or_panic;
+    pub use crate::limiter::charging::{Purpose, Reads, Steps};
+    pub use crate::limiter::likeness::Likeness;
+    pub use crate::limiter::reservation::guard::{RealCost, ReservationGuard};
+    pub use crate::limiter::verdict::{
+        ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision,
+    };
+    pub use crate::limiter::waiting::NO_TIMER;
+    pub use crate::line::future::{Answering, Holding, LayerVerdict, PendingCall, Verdict};
+    pub use crate::line::row::{Position, Row, Woken};
+    pub use crate::observe::metric::{Kind, Metric, Published, Value};
+    pub use crate::observe::monitor::Monitored;
+    pub use crate::observe::snapshot::policy::Count;
+    pub use crate::observe::snapshot::request::Request;
+    pub use crate::observe::times::{Times, one_in};
+    pub use crate::plan::limits::{LimitContext, Limits};
+    pub use crate::plan::operations::LimitsByOperation;
+    pub use crate::plan::plans::ChosenPlan;
+    pub use crate::plan::resolver::{Finding, PlanLookup};
+    pub use crate::plan::sources::{PlanOf, ResolverOf, Sources, Subject};
+    pub use crate::policy::demand::{Demand, NoDemand};
+    pub use crate::policy::mode::DeclaredModes;
+    pub use crate::policy::scope::{Keyless, Scope};
+    pub use crate::store::Charges;
+}

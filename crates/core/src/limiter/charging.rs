@@ -1,0 +1,464 @@
+//! The charges of a request. One function makes a charge of what a request asks of a policy: it applies plan, limit, terms,
+//! slots and price. Another one does so for several policies, in their modes.
+
+use std::convert::Infallible;
+use std::slice;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::findings::Findings;
+use super::{Charges, Limiter};
+use crate::algorithm::{Algorithm, Limit};
+use crate::clock::Micros;
+use crate::error::ConfigError;
+use crate::factor::Class;
+use crate::key::{IntoKey, Key};
+use crate::plan::{Finding, LimitContext, Limits};
+use crate::policy::{Demand, Mode, NoDemand};
+use crate::store::{Charge, Ledger, Slot};
+
+/// Reads a request for one policy.
+pub trait Reads {
+    /// How a request without a key is refused.
+    type Refusal;
+
+    /// Returns what the request asks of the policy.
+    ///
+    /// # Errors
+    ///
+    /// When it asks nothing.
+    fn demand(&self) -> Result<Demand, NoDemand<Self::Refusal>>;
+
+    /// Returns the plan and the operation of the request.
+    fn context(&self, policy: usize, limits: &Limits) -> LimitContext;
+
+    /// Returns the finding of a resolver for the request.
+    fn finding(&self) -> Option<&Finding>;
+
+    /// Returns the key in tables, before it is hashed.
+    fn plain_key(&self) -> Option<Key>;
+
+    /// Returns the limit of the policy's closure over the request.
+    fn limit(&self) -> Option<Algorithm>;
+}
+
+/// What charges are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A decision, also one that is only looked at, as by `peek`, and one on as much as there is, as by `take_up_to`.
+    Decide,
+    /// A decision on a request that has an end, with its slots. `explain` describes one.
+    Reserve,
+    /// A look at a state, whatever the modes of the policies.
+    Look,
+    /// A change of a state, whatever a single request may cost.
+    Amend,
+    /// The same, at the least price.
+    GiveBack,
+}
+
+impl Purpose {
+    fn has_terms(self) -> bool {
+        matches!(self, Self::Decide | Self::Reserve | Self::Look)
+    }
+
+    /// Returns whether a request is decided.
+    pub(super) fn is_decided(self) -> bool {
+        matches!(self, Self::Decide | Self::Reserve)
+    }
+}
+
+/// Sees how a request gets its charges. `()` sees nothing.
+pub trait Steps<R> {
+    /// Whether the first policy that refuses a request ends it.
+    const END_AT_REFUSAL: bool = true;
+
+    /// The policy counts a request with this key, at this cost in units.
+    fn counts(&mut self, demand: &Demand, units: u32) {
+        let _ = (demand, units);
+    }
+
+    /// The policy charges a request.
+    fn charges(&mut self, charge: &Charge) {
+        let _ = charge;
+    }
+
+    /// The policy charges nothing.
+    fn charges_nothing(&mut self, policy: usize, why: NoDemand<R>) {
+        let _ = (policy, why);
+    }
+}
+
+impl<R> Steps<R> for () {}
+
+/// The arguments of a verb, read as a request.
+pub(super) struct Arguments<'a> {
+    demand: Demand,
+    asker: LimitContext,
+    finding: Option<&'a Finding>,
+}
+
+impl Reads for Arguments<'_> {
+    type Refusal = Infallible;
+
+    #[inline]
+    fn demand(&self) -> Result<Demand, NoDemand<Infallible>> {
+        Ok(self.demand)
+    }
+
+    #[inline]
+    fn context(&self, _: usize, _: &Limits) -> LimitContext {
+        self.asker
+    }
+
+    #[inline]
+    fn finding(&self) -> Option<&Finding> {
+        self.finding
+    }
+
+    #[inline]
+    fn plain_key(&self) -> Option<Key> {
+        Some(self.demand.key)
+    }
+
+    #[inline]
+    fn limit(&self) -> Option<Algorithm> {
+        None
+    }
+}
+
+/// A limit that a caller has for one request of a policy.
+#[derive(Clone, Copy)]
+pub(super) struct LimitOfCaller {
+    pub(super) policy: usize,
+    pub(super) limit: Limit,
+    /// The time to which it applies, or `None` if it denies every request.
+    pub(super) window: Option<Duration>,
+}
+
+/// What a caller asks of policies that it names.
+pub(super) type Named = SmallVec<[(usize, Demand); 4]>;
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Returns the charge of a request under one policy.
+    ///
+    /// It changes nothing: `peek` and `explain` make charges too, and what is made may be thrown away. The order of the steps
+    /// counts. The limit comes first, then what lowers it for the request, then the ceiling on the cost, which replaces the cost
+    /// of a refused request, and the price last.
+    // For `tower-ratelimit`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn charge_of<R: Reads>(
+        &self,
+        policy: usize,
+        reads: &R,
+        purpose: Purpose,
+        steps: &mut impl Steps<R::Refusal>,
+    ) -> Result<Charge, NoDemand<R::Refusal>> {
+        let demand = reads.demand()?;
+        let mut charge = Charge::new(policy, demand.key, demand.cost);
+        charge.is_soft = demand.is_soft;
+        charge.is_reserved = demand.is_reserved && purpose == Purpose::Reserve;
+        let policies = &*self.policies;
+        if policies.are_bare && !demand.is_estimate {
+            steps.counts(&demand, charge.cost);
+            return Ok(charge);
+        }
+        if let Some(limits) = &policies.limits {
+            let context = reads.context(policy, limits.limits());
+            let (plain, of_head) = (|| reads.plain_key(), || reads.limit());
+            if !limits.apply(&mut charge, &context, reads.finding(), &plain, &of_head) {
+                return Err(NoDemand::Exempt(charge.rule));
+            }
+        }
+        let has_terms = policies.terms.are_any() && purpose.has_terms();
+        if has_terms && demand.is_low_priority {
+            policies.terms.leave_reserve(&mut charge);
+        }
+        if demand.is_estimate {
+            self.cut(&mut charge);
+        }
+        steps.counts(&demand, charge.cost);
+        if has_terms {
+            policies.terms.refuse_above_ceiling(&mut charge);
+        }
+        if charge.is_reserved && policies.has_slots {
+            let algorithm = policies.algorithms.get(policy);
+            let takes_a_slot = algorithm.is_some_and(Algorithm::limits_concurrency);
+            charge.slot = takes_a_slot.then(Slot::unique);
+        }
+        if policies.prices.are_any() {
+            match purpose {
+                Purpose::GiveBack => policies.prices.price_at_least(&mut charge),
+                _ => policies.prices.price(&mut charge, demand.class),
+            }
+        }
+        Ok(charge)
+    }
+
+    /// Returns the charges of a request under the policies that are not off.
+    ///
+    /// # Errors
+    ///
+    /// When a policy that is enforced refuses the request.
+    // For `tower-ratelimit`.
+    #[doc(hidden)]
+    pub fn charges_for<R: Reads, S: Steps<R::Refusal>>(
+        &self,
+        readers: impl IntoIterator<Item = (usize, R)>,
+        purpose: Purpose,
+        steps: &mut S,
+    ) -> Result<Charges, R::Refusal> {
+        let modes = &self.policies.modes;
+        let are_plain = modes.are_plain() || !purpose.is_decided();
+        let mut charges = Charges::new();
+        for (policy, reads) in readers {
+            let mode = if are_plain {
+                Mode::Enforce
+            } else {
+                modes.of(policy)
+            };
+            if mode == Mode::Off {
+                steps.charges_nothing(policy, NoDemand::Off);
+                continue;
+            }
+            let mut written = self.charge_of(policy, &reads, purpose, steps);
+            if let Ok(charge) = &mut written {
+                if mode == Mode::Shadow {
+                    *charge = charge.shadow();
+                }
+                steps.charges(charge);
+                charges.push(*charge);
+            }
+            match written {
+                Ok(_) => {}
+                Err(NoDemand::Refused(refusal)) if mode == Mode::Enforce && S::END_AT_REFUSAL => {
+                    return Err(refusal);
+                }
+                Err(why) => steps.charges_nothing(policy, why),
+            }
+        }
+        Ok(charges)
+    }
+
+    /// Reduces the cost of a charge that is not priced yet to what can pass.
+    fn cut(&self, charge: &mut Charge) {
+        let own = self.policies.prices.limit_in_units(charge);
+        let own = own.map(Limit::most);
+        let whole = || self.policies.prices.whole(charge.policy)?.limit();
+        let policys = || self.policies.algorithms.get(charge.policy)?.limit();
+        let own = self.limit_of_the_hour(charge).or(own);
+        let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
+        let ceiling = self.policies.terms.ceiling(charge.policy);
+        charge.cost = charge.cost.min(limit).min(ceiling.unwrap_or(u32::MAX));
+    }
+
+    /// Returns the limit of a charge that is in force at present, in units, if that depends on the hour. By the
+    /// clock of a server, another hour may have begun.
+    fn limit_of_the_hour(&self, charge: &Charge) -> Option<u32> {
+        let own = self.policies.algorithms.get(charge.policy)?;
+        if !own.has_hours() {
+            return None;
+        }
+        let clock = self.ledger.clock();
+        let now = clock.map_or_else(Micros::by_this_node, |clock| clock.now());
+        self.limit_of_charge(charge, *own)?.limit_at(now)
+    }
+
+    /// Returns the limit of a charge in units, for a policy with this algorithm, or `None` if it cannot have
+    /// that limit.
+    // For `tower-ratelimit`.
+    #[doc(hidden)]
+    pub fn limit_of_charge(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
+        let prices = &self.policies.prices;
+        let own = prices.whole(charge.policy).unwrap_or(own);
+        match prices.limit_in_units(charge) {
+            None => Some(own),
+            Some(limit) => own.under(limit),
+        }
+    }
+
+    /// Returns whether requests hold slots under a policy.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.policies.has_slots
+    }
+
+    fn arguments<'a>(
+        &self,
+        mut asker: LimitContext,
+        (key, cost, is_soft): (Key, u32, bool),
+        finding: Option<&'a Finding>,
+    ) -> Arguments<'a> {
+        asker.plan = self.plan_of(asker.plan, &key, finding);
+        let demand = Demand {
+            is_soft,
+            is_low_priority: asker.is_low_priority,
+            ..Demand::of(key, cost)
+        };
+        Arguments {
+            demand,
+            asker,
+            finding,
+        }
+    }
+
+    /// Passes on the charge of the only policy, which has a price and nothing else that would change a charge.
+    #[inline]
+    pub(super) fn with_price<T>(
+        &self,
+        policy: usize,
+        (key, cost): (&Key, u32),
+        then: impl FnOnce(&Charge) -> T,
+    ) -> T {
+        let mut charge = Charge::new(policy, *key, cost);
+        self.policies.prices.price(&mut charge, Class::default());
+        then(&charge)
+    }
+
+    /// Passes on the charge of the only policy, for a request with this finding of a resolver, or nothing if the policy
+    /// does not count the request. A charge is large to move, and a list has room for several of them.
+    #[inline]
+    pub(super) fn with_charge_of_one<T>(
+        &self,
+        policy: usize,
+        (key, cost): (Key, u32),
+        purpose: Purpose,
+        finding: Option<&Finding>,
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T {
+        let arguments = self.arguments(self.asker(), (key, cost, false), finding);
+        match &self.charge_of(policy, &arguments, purpose, &mut ()) {
+            Ok(charge) => then(slice::from_ref(charge)),
+            Err(_) => then(&[]),
+        }
+    }
+
+    /// Returns the charges of all policies for one key at one cost, by the finding of a resolver that is known now.
+    pub(crate) fn charges_now(&self, key: Key, cost: u32, purpose: Purpose) -> Charges {
+        let finding = self.found_now(&key);
+        self.charges_alike(self.asker(), (key, cost), purpose, finding.as_ref())
+    }
+
+    /// Returns the charges of all policies for one key at one cost, for a request of this plan and operation,
+    /// with the finding of a resolver.
+    pub(crate) fn charges_alike(
+        &self,
+        asker: LimitContext,
+        (key, cost): (Key, u32),
+        purpose: Purpose,
+        finding: Option<&Finding>,
+    ) -> Charges {
+        if purpose.is_decided() {
+            self.policies.mistakes.note_alike();
+        }
+        let arguments = self.arguments(asker, (key, cost, false), finding);
+        let readers = self.policies.limited.iter().map(|&(policy, is_soft)| {
+            let demand = Demand {
+                is_soft,
+                ..arguments.demand
+            };
+            (
+                policy,
+                Arguments {
+                    demand,
+                    ..arguments
+                },
+            )
+        });
+        self.charges_for(readers, purpose, &mut ())
+            .unwrap_or_else(|never| match never {})
+    }
+
+    /// Returns what is asked of policies by their names, each for a key and at a cost of its own, in the order of the
+    /// policies.
+    pub(super) fn named<'a, K: IntoKey>(
+        &self,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Named, ConfigError> {
+        let limited = &self.policies.limited;
+        let mut named = Named::new();
+        let mut seen: SmallVec<[usize; 8]> = SmallVec::new();
+        for (name, key, cost) in demands {
+            let policy = self.policies.place_of(name)?;
+            if seen.contains(&policy) {
+                let remedy = "ask each policy about one key, at the cost of all of it";
+                return Err(ConfigError::quoting("policy", name, remedy));
+            }
+            seen.push(policy);
+            if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
+                let demand = Demand {
+                    is_soft,
+                    ..Demand::of(key.into_key(), cost)
+                };
+                let place = named.partition_point(|(before, _)| *before < policy);
+                named.insert(place, (policy, demand));
+            }
+        }
+        Ok(named)
+    }
+
+    /// Returns the numbers of a limit that a caller has for one request of this policy.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such policy, its limits do not depend on the request, or it cannot have this limit.
+    pub(super) fn limit_for(
+        &self,
+        policy: &str,
+        limit: &Algorithm,
+    ) -> Result<LimitOfCaller, ConfigError> {
+        let place = self.policies.place_of(policy)?;
+        let limits = self.policies.limits.as_ref();
+        if limits.is_none_or(|limits| limits.limits().are_by_plan_alone(place)) {
+            let remedy = "declare it with `limit_by`, so that its store expects several limits";
+            return Err(ConfigError::quoting("policy", policy, remedy));
+        }
+        let own = &self.policies.algorithms[place];
+        let own_window = limit.period();
+        let fits = limit.differs_in_its_limit_alone(own) && !self.policies.prices.has(place);
+        let numbers = limit.limits().filter(|_| fits);
+        let limit = numbers.ok_or_else(|| {
+            let remedy = format!(
+                "give one that differs from that of {policy:?}, {own}, in its numbers alone, and to a policy without a factor",
+            );
+            ConfigError::new("limit", limit, remedy)
+        })?;
+        Ok(LimitOfCaller {
+            policy: place,
+            limit,
+            window: own_window,
+        })
+    }
+
+    /// Returns the charges of the named policies, with the findings of a resolver for their keys.
+    pub(super) fn charges_named(
+        &self,
+        named: &[(usize, Demand)],
+        findings: &Findings,
+        purpose: Purpose,
+    ) -> Charges {
+        if purpose.is_decided() {
+            self.policies.mistakes.note_apart();
+        }
+        let named = named.iter().enumerate();
+        let readers = named.map(|(place, (policy, demand))| {
+            let one = (demand.key, demand.cost, demand.is_soft);
+            let arguments = self.arguments(self.asker(), one, findings.of(place));
+            (*policy, arguments)
+        });
+        self.charges_for(readers, purpose, &mut ())
+            .unwrap_or_else(|never| match never {})
+    }
+
+    /// Returns how many units, up to `most`, a request can take at once.
+    pub(super) fn most_at_once(&self, key: Key, most: u32, finding: Option<&Finding>) -> u32 {
+        if !self.policies.terms.are_any() {
+            return most;
+        }
+        let charges = self.charges_alike(self.asker(), (key, 0), Purpose::Look, finding);
+        let hard = charges.iter().filter(|charge| !charge.is_soft);
+        let ceilings = hard.filter_map(|charge| self.policies.terms.ceiling(charge.policy));
+        ceilings.min().map_or(most, |ceiling| ceiling.min(most))
+    }
+}

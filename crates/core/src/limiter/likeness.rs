@@ -1,0 +1,57 @@
+//! The verbs for an operator, about a request like one of a client: each policy may have a key of its own.
+
+use super::{Charges, Inspection, Limiter, Purpose};
+use crate::decision::Decision;
+use crate::error::StoreError;
+use crate::key::Key;
+use crate::store::{Amendment, Reply};
+
+/// What a limiter charges a request like one of a client, at a cost that is chosen. Nothing of it is counted as a request.
+#[derive(Debug)]
+pub struct Likeness {
+    limiter: Limiter,
+    charges: Charges,
+}
+
+impl Likeness {
+    /// Makes it of the charges of a request that is like those.
+    pub fn new(limiter: &Limiter, charges: Charges) -> Self {
+        Self {
+            limiter: limiter.clone(),
+            charges,
+        }
+    }
+
+    /// Returns what a request with one key under all policies is charged.
+    pub fn of_key(limiter: &Limiter, key: Key, cost: u32) -> Self {
+        Self::new(limiter, limiter.charges_now(key, cost, Purpose::Look))
+    }
+
+    /// Returns the limiter that charges it.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// Returns the decision that the request would have.
+    pub fn peek(&self) -> Reply<Result<Decision, StoreError>> {
+        self.limiter.peek_about(&self.charges)
+    }
+
+    /// Describes the state of its keys, in sentences.
+    pub fn inspect(&self) -> Reply<Result<Inspection, StoreError>> {
+        self.limiter.inspect_beside(self.peek(), &self.charges)
+    }
+
+    /// Changes the state of its keys, and returns what [`Ledger::amend`](crate::store::Ledger::amend) answers.
+    pub fn amend(&self, amendment: Amendment) -> Reply<Result<bool, StoreError>> {
+        self.limiter.amended(&self.charges, amendment)
+    }
+
+    /// Returns its key under the policy of this name.
+    pub fn key(&self, policy: &str) -> Option<Key> {
+        let names = &self.limiter.policies.names;
+        let mut charges = self.charges.iter();
+        let charge = charges.find(|charge| names.name(charge.policy) == Some(policy))?;
+        Some(charge.key)
+    }
+}

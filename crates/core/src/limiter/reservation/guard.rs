@@ -1,0 +1,220 @@
+//! The charges that a request holds until its end.
+//!
+//! All ways to end a request (an answer, a cancellation, a drop) go through one `settle`, so that each charge
+//! is settled exactly once.
+
+use std::cell::Cell;
+use std::fmt;
+use std::slice;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::charges::{ReservedCharge, ReservedCharges};
+use super::settlement::{release, settle};
+use crate::decision::Outcomes;
+use crate::error::ConfigError;
+use crate::limiter::on_drop::OnDrop;
+use crate::limiter::{Charges, Limiter, Policies};
+use crate::store::{Amendment, Charge, Ledger, Reply, Taken};
+
+/// The charges that a request holds until it ends, and that are settled exactly once.
+///
+/// It keeps the ledger and the policies that have made the charges, so a reload in between changes nothing.
+pub struct ReservationGuard {
+    policies: Arc<Policies>,
+    charges: ReservedCharges,
+    /// How many of them are settled, counted from the first.
+    settled: usize,
+    /// Whether some of them hold slots.
+    holds_slots: bool,
+    /// The runtime in which the store has answered, if it did not answer at once.
+    runtime: Option<Handle>,
+}
+
+/// The real cost of a request under a policy.
+#[derive(Clone, Copy, Debug)]
+pub enum RealCost {
+    /// As many units.
+    Units(u32),
+    /// As many, by the size of an answer that did not tell them.
+    Guess(u32),
+    /// What it was charged on arrival.
+    Estimate,
+    /// The cost that the policy sets for a request that is not settled.
+    Unsettled,
+}
+
+impl ReservationGuard {
+    /// Creates an empty one, which is filled in place, because it is large to move.
+    #[inline]
+    pub(super) fn nothing(policies: &Arc<Policies>) -> Self {
+        Self {
+            policies: Arc::clone(policies),
+            charges: ReservedCharges::new(),
+            settled: 0,
+            holds_slots: false,
+            runtime: None,
+        }
+    }
+
+    /// Holds the charges that the store has made, by these outcomes.
+    #[inline]
+    pub fn of<'a>(
+        limiter: &Limiter,
+        charges: impl IntoIterator<Item = &'a Charge>,
+        outcomes: &Outcomes,
+    ) -> Self {
+        let mut guard = Self::nothing(&limiter.policies);
+        if outcomes.is_allowed() {
+            guard.hold(charges, outcomes);
+        }
+        guard
+    }
+
+    /// Holds the charges of an allowed request, by these outcomes.
+    ///
+    /// A soft charge that did not fit was left out, and so is the charge of a policy that allows everything
+    /// while its store is away: they need no settlement.
+    pub(super) fn hold<'a>(
+        &mut self,
+        charges: impl IntoIterator<Item = &'a Charge>,
+        outcomes: &Outcomes,
+    ) {
+        for charge in charges {
+            let mut each = outcomes.iter();
+            let Some((_, outcome)) = each.find(|(policy, _)| *policy == charge.policy) else {
+                continue;
+            };
+            if !outcome.is_allowed() {
+                continue;
+            }
+            let algorithm = self.policies.algorithms.get(charge.policy);
+            let algorithm = algorithm.filter(|_| charge.slot.is_none());
+            let taken = algorithm.map(|algorithm| Taken::with(algorithm, outcome, outcomes));
+            if taken.is_some() || charge.slot.is_some() {
+                self.holds_slots |= taken.is_none();
+                let charge = *charge;
+                self.charges.push(ReservedCharge { charge, taken });
+            }
+        }
+    }
+
+    /// Settles in this runtime.
+    pub(crate) fn later(mut self) -> Self {
+        self.runtime = Handle::try_current().ok();
+        self
+    }
+
+    /// Returns the index of the policy with this name.
+    pub(super) fn policy(&self, name: &str) -> Result<usize, ConfigError> {
+        self.policies.place_of(name)
+    }
+
+    /// Returns whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.charges.is_empty()
+    }
+
+    /// Returns the policies that have charged the request.
+    pub fn policies(&self) -> impl Iterator<Item = usize> {
+        let unsettled = self.charges.get(self.settled..).unwrap_or_default();
+        let settled = unsettled.iter().filter(|reserved| reserved.taken.is_some());
+        settled.map(|reserved| reserved.charge.policy)
+    }
+
+    /// Settles the charge of each policy, exactly once.
+    pub fn settle(&mut self, cost: impl Fn(usize) -> RealCost) {
+        while let Some(reserved) = self.charges.get(self.settled) {
+            // Even if `cost` or the store panics, it is not settled again.
+            self.settled += 1;
+            let Some(taken) = reserved.taken else {
+                continue;
+            };
+            let charge = reserved.charge;
+            // If `cost` panics, the estimate is counted.
+            let spent = Cell::new(self.policies.prices.units(&charge));
+            let _counted = OnDrop::new(|| self.policies.count_spent(&charge, spent.get()));
+            let units = match cost(charge.policy) {
+                RealCost::Units(units) => Some(units),
+                RealCost::Guess(units) => {
+                    self.policies.count_guess();
+                    Some(units)
+                }
+                RealCost::Estimate => None,
+                RealCost::Unsettled => self.policies.unless_settled(charge.policy).units(),
+            };
+            if let Some(units) = units {
+                spent.set(units);
+                self.settle_one(charge, taken, units);
+            }
+        }
+    }
+
+    fn settle_one(&self, mut charge: Charge, taken: Taken, units: u32) {
+        let prices = &self.policies.prices;
+        let cost = prices.settled(&charge, units);
+        let (difference, amendment) = match cost.checked_sub(charge.cost) {
+            Some(more) => (more, Amendment::Add(taken)),
+            None => (charge.cost - cost, Amendment::TakeBack(taken)),
+        };
+        if difference == 0 {
+            return;
+        }
+        self.policies
+            .count_corrected(slice::from_ref(&charge), None);
+        if charge.limit.is_some() {
+            prices.take_room_away(&mut charge);
+            self.policies.terms.leave_nothing(&mut charge);
+        }
+        charge.cost = difference;
+        let settled = self
+            .policies
+            .ledger
+            .amend(slice::from_ref(&charge), amendment);
+        if !matches!(settled, Reply::Now(Ok(_))) {
+            let runtime = self.runtime.as_ref();
+            settle(&self.policies, charge.policy, settled, runtime);
+        }
+    }
+
+    #[inline(never)]
+    fn free_slots(&self) {
+        let slots = self
+            .charges
+            .iter()
+            .filter(|reserved| reserved.taken.is_none());
+        let mut slots = slots.map(|reserved| &reserved.charge);
+        match (slots.next(), slots.next()) {
+            (None, _) => {}
+            (Some(slot), None) => self.free(slice::from_ref(slot)),
+            (Some(first), Some(second)) => {
+                let all = [first, second].into_iter().chain(slots);
+                self.free(&all.copied().collect::<Charges>());
+            }
+        }
+    }
+
+    fn free(&self, slots: &[Charge]) {
+        let released = self.policies.ledger.amend(slots, Amendment::Release);
+        release(&self.policies, slots, released, self.runtime.as_ref());
+    }
+}
+
+impl Drop for ReservationGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.settled < self.charges.len() {
+            self.settle(|_| RealCost::Unsettled);
+        }
+        if self.holds_slots {
+            self.free_slots();
+        }
+    }
+}
+
+impl fmt::Debug for ReservationGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReservationGuard").finish_non_exhaustive()
+    }
+}

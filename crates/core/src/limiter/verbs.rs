@@ -1,0 +1,428 @@
+//! The verbs of a limiter that tell whether requests may go on: with a charge, and without one.
+
+use std::convert;
+use std::sync::Arc;
+
+use super::ask::{Ask, Question, Verb};
+use super::counting::Decided;
+use super::findings::{Findings, Looks};
+use super::subject::{Alike, Subject, UnderLimits};
+use super::{Inspection, Limiter, LocalLimiter, Purpose};
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::decision::{Decision, Outcomes};
+use crate::error::{ConfigError, StoreError};
+use crate::key::IntoKey;
+use crate::store::{Charge, Ledger, Reply, answered};
+
+impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Decides one request of this key at this cost, and charges every policy if all allow it.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide; the in-process store always can.
+    #[inline]
+    pub fn check(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = Decision>, L> {
+        self.asks(Check(Alike::of(key, cost)))
+    }
+
+    /// Decides and charges as [`check`](Self::check) does, and answers only with the verdict.
+    ///
+    /// In this process, a decision without the numbers takes a fraction of the time.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide; the in-process store always can.
+    #[inline]
+    pub fn admit(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = bool>, L> {
+        self.asks(Admit(Alike::of(key, cost)))
+    }
+
+    /// Decides under the named policies, each with its own key and cost, and charges them if all
+    /// allow it.
+    ///
+    /// Only the named policies decide. Without a name, the request is allowed. If the keys have different
+    /// types, convert each to a [`Key`](crate::key::Key) with [`into_key`](IntoKey::into_key).
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when the store
+    /// cannot decide.
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use std::net::Ipv4Addr;
+    /// use tower_ratelimit::key::IntoKey;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("address", FixedWindow::per_minute(100)))
+    ///     .policy(Policy::new("user", FixedWindow::per_day(1_000)))
+    ///     .build_local()?;
+    ///
+    /// let asked = [
+    ///     ("address", Ipv4Addr::LOCALHOST.into_key(), 1),
+    ///     ("user", "ann".into_key(), 25),
+    /// ];
+    /// let decision = limiter.check_with(asked)?.now();
+    /// assert!(decision.is_allowed());
+    /// let user = limiter.check_with([("user", "ann", 1)])?.now();
+    /// assert_eq!(user.binding().unwrap().1.remaining(), 974);
+    ///
+    /// let error = limiter.check_with([("usr", "ann", 1)]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     r#"`policy` cannot be "usr": name one of address, user"#,
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn check_with<'a, K: IntoKey>(
+        &self,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
+    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
+        Ok(self.asks(Check(self.named(demands)?)))
+    }
+
+    /// Decides as [`check_with`](Self::check_with) does, under limits of the caller: each of these policies has this limit for
+    /// this request, in place of its own. The state of a key is the same under all limits.
+    ///
+    /// # Errors
+    ///
+    /// At once, when the limiter has no policy of a name, a policy is named twice, a policy with a limit was not declared
+    /// with [`limit_by`](crate::Policy::limit_by), or the limit has another kind or period than the policy. Once awaited, when
+    /// the store cannot decide.
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::{Algorithm, FixedWindow, Limiter, Policy};
+    ///
+    /// // The contract of a customer comes with the request.
+    /// let policy = Policy::new("calls", FixedWindow::per_hour(10)).limit_by(|_| None::<Algorithm>);
+    /// let limiter = Limiter::builder().policy(policy).build_local()?;
+    /// let ask = |hourly| limiter.check_under([("calls", "ann", 1)], [("calls", FixedWindow::per_hour(hourly).into())]);
+    ///
+    /// assert!(ask(1)?.now().is_allowed());
+    /// assert!(!ask(1)?.now().is_allowed());
+    /// assert_eq!(ask(100)?.now().binding().unwrap().1.remaining(), 98);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn check_under<'a, K: IntoKey>(
+        &self,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
+        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
+    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
+        Ok(self.asks(Check(self.under_limits(demands, limits)?)))
+    }
+
+    /// Returns the decision that [`check_under`](Self::check_under) would make, and charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`check_under`](Self::check_under).
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("calls", FixedWindow::per_hour(10)))
+    ///     .policy(Policy::new("bytes", FixedWindow::per_hour(1_000)))
+    ///     .build_local()?;
+    ///
+    /// let upload = [("calls", "ann", 1), ("bytes", "ann", 4_000)];
+    /// assert!(!limiter.peek_under(upload, [])?.now().is_allowed());
+    /// let calls = limiter.peek_under([("calls", "ann", 0)], [])?.now();
+    /// assert_eq!(calls.binding().unwrap().1.used(), 0);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn peek_under<'a, K: IntoKey>(
+        &self,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
+        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
+    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
+        let demands = self.under_limits(demands, limits)?;
+        let peek = |limiter: &Limiter, demands: UnderLimits, findings: &Findings| {
+            limiter.peek_named(&demands, findings)
+        };
+        Ok(self.asks(Question::new(demands, peek, convert::identity)))
+    }
+
+    fn under_limits<'a, K: IntoKey>(
+        &self,
+        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
+        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
+    ) -> Result<UnderLimits, ConfigError> {
+        let demands = self.named(demands)?;
+        let limits = limits.into_iter();
+        let limits = limits.map(|(policy, limit)| self.limit_for(policy, &limit));
+        let limits = limits.collect::<Result<_, _>>()?;
+        Ok(UnderLimits { demands, limits })
+    }
+
+    /// Returns the decision that [`check`](Self::check) would make, and charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot answer; the in-process store always can.
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+    ///     .build_local()?;
+    ///
+    /// let batch = limiter.peek("ann", 8).now();
+    /// assert!(batch.is_allowed());
+    /// assert_eq!(batch.binding().unwrap().1.remaining(), 2);
+    /// assert_eq!(limiter.peek("ann", 0).now().binding().unwrap().1.remaining(), 10);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn peek(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = Decision>, L> {
+        self.asks(Question::new(
+            Alike::of(key, cost),
+            Limiter::peek_at,
+            convert::identity,
+        ))
+    }
+
+    /// Takes as many units as there are, up to `most`, in one step: the units that every policy grants, and
+    /// the decision about them. If there are none, it answers with 0 and the decision about one unit. A
+    /// [soft](crate::Policy::soft) policy limits nothing, and is charged where it has room.
+    ///
+    /// If a policy has a [factor](crate::Policy::factor), it takes two steps: to ask how many there are and
+    /// to take them. If other requests take them in between four times, it takes one unit at most.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot decide. It may have charged the units all the same. The in-process store always can.
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
+    ///     .build_local()?;
+    ///
+    /// assert_eq!(limiter.take_up_to("ann", 7).now().0, 7);
+    /// assert_eq!(limiter.take_up_to("ann", 7).now().0, 3);
+    /// let (none, decision) = limiter.take_up_to("ann", 7).now();
+    /// assert_eq!(none, 0);
+    /// assert!(decision.retry_after().is_some());
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn take_up_to(
+        &self,
+        key: impl IntoKey,
+        most: u32,
+    ) -> Ask<'_, impl Verb<Answer = (u32, Decision)>, L> {
+        let nothing = |none| (0, none);
+        self.asks(Question::new(Alike::of(key, most), Limiter::take, nothing))
+    }
+
+    /// Describes the state of this key under every policy, in sentences for a person who asks why it was
+    /// refused.
+    ///
+    /// It charges nothing.
+    ///
+    /// A key without requests is described as unused. The key of a layer's client is
+    /// `extractor.key_of(value)` with the policy's extractor, see [keys for an
+    /// operator](crate::key#keys-for-an-operator).
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot answer; the in-process store always can.
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("burst", TokenBucket::per_second(1).burst(2)))
+    ///     .policy(Policy::new("hourly", FixedWindow::per_hour(100)))
+    ///     .store(MemoryStore::new().clock(ManualClock::new()))
+    ///     .build_local()?;
+    ///
+    /// assert!(limiter.check("ann", 2).now().is_allowed());
+    /// assert_eq!(
+    ///     limiter.inspect("ann").now().to_string(),
+    ///     "burst: 2 of 2 used, none remains. One more in 1s, whole again in 2s.\n\
+    ///      hourly: 2 of 100 used, 98 remain. Whole again in 1h.\n",
+    /// );
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn inspect(&self, key: impl IntoKey) -> Ask<'_, impl Verb<Answer = Inspection>, L> {
+        let key = Alike::of(key, 0);
+        self.asks(Question::new(key, Limiter::inspect_at, Inspection::new))
+    }
+
+    #[inline]
+    pub(super) fn asks<V>(&self, verb: V) -> Ask<'_, V, L> {
+        Ask {
+            limiter: self,
+            verb,
+        }
+    }
+
+    /// Returns the decision that these charges would have.
+    pub(crate) fn peek_about(&self, charges: &[Charge]) -> Reply<Result<Decision, StoreError>> {
+        let peeked = self.ledger.peek(charges);
+        self.once_answered(charges, peeked, |policies, charges, answer| {
+            let mut outcomes = answered(charges, answer)?;
+            policies.prices.convert_to_units(charges, &mut outcomes);
+            Ok(Decision::new(Arc::clone(&policies.names), outcomes))
+        })
+    }
+
+    pub(super) fn no_decision(&self) -> Decision {
+        self.decision(Outcomes::new(Micros::ZERO))
+    }
+}
+
+impl Limiter {
+    fn peek_named(
+        &self,
+        demands: &UnderLimits,
+        findings: &Findings,
+    ) -> Reply<Result<Decision, StoreError>> {
+        let peek = |charges: &[Charge]| self.peek_about(charges);
+        demands.with_charges(self, findings, Purpose::Decide, peek)
+    }
+
+    fn peek_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Decision, StoreError>> {
+        let peek = |charges: &[Charge]| self.peek_about(charges);
+        key.with_charges(self, findings, Purpose::Decide, peek)
+    }
+
+    fn inspect_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Inspection, StoreError>> {
+        let peeked = self.peek_at(key, findings);
+        let inspect = |charges: &[Charge]| self.inspect_beside(peeked, charges);
+        key.with_charges(self, findings, Purpose::Look, inspect)
+    }
+
+    fn take(
+        &self,
+        Alike { key, cost: most }: Alike,
+        findings: &Findings,
+    ) -> Reply<Result<(u32, Decision), StoreError>> {
+        let cost = self.most_at_once(key, most, findings.of(0));
+        let alike = Alike { key, cost };
+        alike.with_charges(self, findings, Purpose::Decide, |charges| {
+            if cost == 0 || charges.is_empty() {
+                // There is nothing to take, or no policy that limits it.
+                let peeked = self.peek_about(charges);
+                return peeked.map(move |peeked| Ok((cost, peeked?)));
+            }
+            if self.policies.prices.are_any() {
+                return Reply::later(self.clone().take_priced(alike, findings.clone()));
+            }
+            let taken = self.ask_for_units(charges);
+            self.once_answered(charges, taken, |policies, charges, taken| {
+                let (units, outcomes) = taken?;
+                let charges = policies.taken_from(charges, &outcomes);
+                let outcomes = answered(&charges, Ok(outcomes))?;
+                let tallies = policies.tallies(&charges);
+                let taken = tallies.map(|tally| tally.at_most(units));
+                policies.count(taken, Decided::Outcomes(&outcomes));
+                Ok((units, Decision::new(Arc::clone(&policies.names), outcomes)))
+            })
+        })
+    }
+
+    /// Takes as many units as there are at the present price, for which a store has no step of its own.
+    async fn take_priced(
+        self,
+        Alike { key, cost: most }: Alike,
+        findings: Findings,
+    ) -> Result<(u32, Decision), StoreError> {
+        let peek = |cost| self.peek_at(Alike { key, cost }, &findings);
+        let check = |cost| Check(Alike { key, cost }).ask(&self, &findings);
+        for _ in 0..TRIES {
+            let units = takeable(&peek(0).await?, most);
+            if units == 0 {
+                break;
+            }
+            let decision = check(units).await?;
+            if decision.is_allowed() {
+                return Ok((units, decision));
+            }
+        }
+        let denied = peek(most.min(1)).await?;
+        if most == 0 || !denied.is_allowed() {
+            return Ok((0, denied));
+        }
+        // Units were given back meanwhile. One of them, in one step, has a verdict that agrees with the number.
+        let decision = check(1).await?;
+        Ok((decision.is_allowed().into(), decision))
+    }
+}
+
+/// How often the question is repeated if other requests take the units meanwhile.
+const TRIES: usize = 4;
+
+/// Returns how many units all policies have, up to `most`.
+fn takeable(decision: &Decision, most: u32) -> u32 {
+    let limiting = decision
+        .policies()
+        .filter(|(_, outcome)| !outcome.is_soft() && !outcome.is_shadow());
+    let remaining = limiting.map(|(_, outcome)| outcome.remaining());
+    remaining
+        .min()
+        .map_or(most, |remaining| remaining.min(most))
+}
+
+struct Check<S>(S);
+
+impl<S: Subject> Verb for Check<S> {
+    type Answer = Decision;
+
+    #[inline]
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.0.look(limiter)
+    }
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<Decision, StoreError>> {
+        let decide = |charges: &[Charge]| limiter.decision_on(charges);
+        self.0
+            .with_charges(limiter, findings, Purpose::Decide, decide)
+    }
+
+    // It is decided in place, because moving a decision costs as much as making it.
+    #[inline]
+    fn now(self, limiter: &LocalLimiter) -> Decision {
+        let mut decision = limiter.no_decision();
+        decision.change(|outcomes| self.0.decide_now(limiter, outcomes));
+        decision
+    }
+}
+
+struct Admit(Alike);
+
+impl Verb for Admit {
+    type Answer = bool;
+
+    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
+        self.0.look(limiter)
+    }
+
+    fn ask<L: Ledger + ?Sized>(
+        self,
+        limiter: &Limiter<L>,
+        findings: &Findings,
+    ) -> Reply<Result<bool, StoreError>> {
+        let decided = Check(self.0).ask(limiter, findings);
+        decided.map(|decided| Ok(decided?.is_allowed()))
+    }
+
+    #[inline]
+    fn now(self, limiter: &LocalLimiter) -> bool {
+        let Self(Alike { key, cost }) = self;
+        limiter.admit_at_once(&key, cost)
+    }
+}

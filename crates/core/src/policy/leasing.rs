@@ -1,0 +1,43 @@
+use super::Policy;
+#[cfg(feature = "redis")]
+use crate::algorithm::Limit;
+
+impl Policy {
+    /// Lets the store decide each request, where it [leases](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html) units to nodes.
+    /// Without leases it changes nothing.
+    pub fn unleased(mut self) -> Self {
+        self.is_unleased = true;
+        self
+    }
+
+    /// Returns whether units of the policy can be leased, apart from the algorithm.
+    ///
+    /// # Errors
+    ///
+    /// The reason why they cannot, unless the policy is [`unleased`](Self::unleased).
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_leased(&self) -> Result<bool, &'static str> {
+        if self.is_unleased || !self.is_limited() {
+            return Ok(false);
+        }
+        if self.penalty.is_some() {
+            return Err("it counts refusals for a penalty");
+        }
+        if self.patience.is_any() {
+            return Err("its requests wait for their turn");
+        }
+        if self.terms.reserve() > 0 {
+            return Err("it keeps a reserve from requests of low priority");
+        }
+        // In units, and not in parts of them.
+        let units = self.parts().map_or(&self.algorithm, |(_, units)| units);
+        if units.limits().map_or(0, Limit::size) < LEAST_LEASED {
+            return Err("it admits less than 8 units at once");
+        }
+        Ok(true)
+    }
+}
+
+/// The smallest limit that is leased: a grant of a smaller one would be less than a unit.
+#[cfg(feature = "redis")]
+pub(crate) const LEAST_LEASED: u32 = 8;

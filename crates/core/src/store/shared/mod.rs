@@ -1,0 +1,238 @@
+//! A store of your own, made from one atomic read-modify-write.
+
+mod change;
+mod item;
+mod ledger;
+mod own;
+mod part;
+mod rule;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "testing")]
+pub(crate) use self::change::Meanwhile;
+pub use self::change::{Change, Changed, Write};
+pub use self::ledger::SharedLedger;
+
+use super::{Availability, NodeCount, Reply, Store};
+use crate::error::{ConfigError, StoreError};
+use crate::policy::{Policy, check_names};
+
+/// A remote place that several processes share and that keeps items: a value under a name, until it expires.
+/// [`SharedStore`] makes a store of it.
+///
+/// All state of one key is one item, whatever the policies, so a place that can change only one item at a
+/// time decides all or nothing. Where the policies of one request have different keys, such as the address
+/// and the user, several items are changed together.
+///
+/// # Implementing it
+///
+/// [`update`](Self::update) is the one required method. It reads the items, applies the change, and writes
+/// the result if none of the items has changed since; otherwise it starts again:
+///
+/// ```
+/// # use tower_ratelimit_core as tower_ratelimit;
+/// use std::collections::HashMap;
+/// use std::sync::Mutex;
+///
+/// use tower_ratelimit::clock::{Clock, SystemClock};
+/// use tower_ratelimit::store::{Change, Changed, Items, Reply, SharedStore};
+/// use tower_ratelimit::{FixedWindow, Limiter, Policy, StoreError};
+///
+/// /// Grows for ever: what has expired is not forgotten.
+/// #[derive(Debug, Default)]
+/// struct Map(Mutex<HashMap<String, Vec<u8>>>);
+///
+/// impl Items for Map {
+///     fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+///         // No other thread can change an item while this is locked.
+///         let mut map = self.0.lock().unwrap();
+///         let found: Vec<_> = change.names().iter().map(|name| map.get(name)).collect();
+///         let changed = change.apply(SystemClock::new().now(), &found);
+///         for write in changed.writes() {
+///             map.insert(change.names()[write.item()].clone(), write.value().to_owned());
+///         }
+///         Reply::Now(Ok(changed))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::builder()
+///     .policy(Policy::new("hourly", FixedWindow::per_hour(2)))
+///     .store(SharedStore::new(Map::default()))
+///     .build()?;
+/// assert!(limiter.check("ann", 2).await?.is_allowed());
+/// assert!(!limiter.check("ann", 1).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The example `custom_store` does this with memcached, by `gets` and `cas`. A database would read and write
+/// in one serializable transaction, or with `SELECT … FOR UPDATE` in the order of the names. With feature
+/// `testing`, `testing::Conformance` checks an implementation.
+///
+/// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
+///   binary collation.
+/// - **A value** has 9 bytes, and 20 and up to 32 more for each policy of the key; a sliding log has 16 more
+///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and an
+///   override 52, for as long as it lasts. Writing a value that is too long for the place has to fail; a
+///   value that is cut short is damaged.
+/// - **Expiry** saves room and decides nothing: an item that outlives its time to live is read as new. An
+///   item that is forgotten before its time counts as new, and lets more through. The conformance suite asks
+///   for expiry within ten seconds all the same, because a place that forgets nothing fills up.
+/// - **Damage**: bytes that no store of this version writes are a
+///   [`Misconfigured`](crate::error::StoreErrorKind::Misconfigured) error for this key, until it is
+///   [reset](crate::Limiter::reset). Nothing overwrites them before.
+/// - **Time** is best told by the place itself. If each process reads its own clock, the clocks have to agree
+///   within a second: a clock that is behind the last write by up to a second is taken to stand still, and
+///   waits may be too short by that much. A clock that is further behind lets through up to one limit more
+///   whenever it comes after another.
+pub trait Items: fmt::Debug + Send + Sync + 'static {
+    /// Changes the items of these [names](Change::names) in one step: reads them, all at one moment;
+    /// [applies](Change::apply) the change; and makes all of its [writes](Changed::writes), unless one of the
+    /// items has changed since it was read. Then nothing is written, and it starts again. Returns the result
+    /// of the last application.
+    ///
+    /// Without writes there is nothing more to do: the answer is right if all items were read at one moment.
+    ///
+    /// # Errors
+    ///
+    /// When the items cannot be read or written. If it is unknown whether they were written, do not start
+    /// again: the request may have been charged.
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>>;
+
+    /// Returns how many items one update can change. By default there is no limit.
+    ///
+    /// If it is 1, requests whose policies have different keys cannot be decided, since they could not be
+    /// charged all or nothing: the answer is an [`Unsupported`](crate::error::StoreErrorKind::Unsupported)
+    /// error.
+    fn at_once(&self) -> usize {
+        usize::MAX
+    }
+}
+
+impl<I: Items + ?Sized> Items for Arc<I> {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        (**self).update(change)
+    }
+
+    fn at_once(&self) -> usize {
+        (**self).at_once()
+    }
+}
+
+/// Keeps state in a place that several processes share: any algorithm, in any place that implements
+/// [`Items`].
+///
+/// A state is identified by the policy's name, its algorithm and its period, and does not depend on the
+/// limit. An override is identified in the same way, and a block by the policy's name alone. All limiters,
+/// layers and processes that have a policy of that name share it: give policies that count apart names of
+/// their own.
+///
+/// # Secrets
+///
+/// Names show keys, as [`KeyName`](crate::key::KeyName) says. Bearer tokens, cookies and other values that
+/// are [hashed](crate::key::Secret) show a hash, which is the same in all processes with the same secret.
+/// Without a secret, each process generates its own and counts apart: `key::bearer_token().hashed(&secret)`.
+///
+/// # Runtimes
+///
+/// A future of [`update`](Items::update) is polled in the runtime of its request, since it may need that runtime. What has to
+/// go on after the request, such as a settlement, goes on there too: let requests come from runtimes that run until the
+/// process ends.
+///
+/// # While it is away
+///
+/// While the place is away, each policy does what its [`on_store_failure`](crate::Policy::on_store_failure)
+/// says, and the log reports when the place goes away and when it is back. The options are
+/// [`nodes`](Self::nodes), [`deadline`](Self::deadline) and [`named`](Self::named); see
+/// [`Store::availability`](crate::store::Store::availability).
+pub struct SharedStore<I> {
+    items: Arc<I>,
+    availability: Availability,
+}
+
+impl<I: Items> SharedStore<I> {
+    /// Creates a store that keeps its state in `items`. Clones share it.
+    pub fn new(items: I) -> Self {
+        Self {
+            items: Arc::new(items),
+            availability: Availability::new(),
+        }
+    }
+
+    /// Sets how many nodes share the store: see [`Availability::nodes`].
+    pub fn nodes(self, nodes: impl Into<NodeCount>) -> Self {
+        let availability = self.availability.nodes(nodes);
+        Self {
+            availability,
+            ..self
+        }
+    }
+
+    /// Sets how long a call may take, one second by default: see [`Availability::deadline`].
+    pub fn deadline(self, deadline: Duration) -> Self {
+        let availability = self.availability.deadline(deadline);
+        Self {
+            availability,
+            ..self
+        }
+    }
+
+    /// Sets for how long denials are remembered, not at all by default: see [`Availability::remember_denials_for`].
+    pub fn remember_denials_for(self, longest: Duration) -> Self {
+        let availability = self.availability.remember_denials_for(longest);
+        Self {
+            availability,
+            ..self
+        }
+    }
+
+    /// Sets the name of the store in the log: see [`Availability::named`].
+    pub fn named(self, name: impl Into<String>) -> Self {
+        let availability = self.availability.named(name);
+        Self {
+            availability,
+            ..self
+        }
+    }
+}
+
+impl<I: Items> Store for SharedStore<I> {
+    type Ledger = SharedLedger<I>;
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
+    fn availability(&self) -> Option<Availability> {
+        Some(self.availability.clone())
+    }
+
+    fn open(&self, policies: &[Policy]) -> Result<SharedLedger<I>, ConfigError> {
+        check_names(policies.iter().map(Policy::name))?;
+        Ok(SharedLedger::new(Arc::clone(&self.items), policies))
+    }
+}
+
+impl<I> Clone for SharedStore<I> {
+    fn clone(&self) -> Self {
+        Self {
+            items: Arc::clone(&self.items),
+            availability: self.availability.clone(),
+        }
+    }
+}
+
+impl<I: fmt::Debug> fmt::Debug for SharedStore<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedStore").field(&self.items).finish()
+    }
+}
