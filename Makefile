@@ -51,18 +51,18 @@ lint: ## format and clippy, warnings denied
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 docs: ## the documentation, warnings denied
-	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --no-deps --all-features
+	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-testing --no-deps --all-features
 	.ci/links
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features
 
 # Not on Linux, or with another compiler: what CI runs there.
 test-without-servers: ## the tests that start no server
-	cargo test --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --lib
+	cargo test --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-testing --lib
 	PROPTEST_CASES=100 cargo test --package tower-ratelimit-laws --package tower-ratelimit-tests --test limiter --test laws --no-default-features
 
 check-packages: ## whether the compiler, such as the oldest one that is supported, builds what is published
-	cargo check --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops \
+	cargo check --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-testing \
 		--package tower-ratelimit-loadtest --package tower-ratelimit-server --all-features
 
 minimal-versions: servers ## the libraries with the oldest dependencies that their manifests allow, and their unit tests

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use tower_ratelimit::clock::{Clock, SystemClock};
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::store::{Change, Changed, Items, Reply, SharedStore, Write};
-use tower_ratelimit::testing::Conformance;
 use tower_ratelimit::{FixedWindow, Limiter, Policy, StoreError, TokenBucket};
+use tower_ratelimit_testing::Conformance;
 
 const CONNECTIONS: usize = 8;
 /// The deadline of one update, including all its retries.

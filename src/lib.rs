@@ -79,9 +79,6 @@ pub mod client;
 #[cfg(feature = "usage")]
 pub mod usage;
 
-#[cfg(feature = "testing")]
-#[doc(inline)]
-pub use tower_ratelimit_core::testing;
 #[doc(inline)]
 pub use tower_ratelimit_core::{
     algorithm, calendar, clock, decision, error, factor, limiter, observe, plan, quota, service,

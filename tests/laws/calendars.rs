@@ -373,7 +373,7 @@ macro_rules! mount {
 mount! {
     memory: AtOnce<MemoryStore>, moved;
     shared: AtOnce<SharedStore<Map>>, moved_while_the_clock_steps;
-    #[cfg(all(feature = "redis", feature = "testing"))]
+    #[cfg(feature = "redis")]
     redis: crate::redis::SeveralInRedis, moved_while_the_clock_steps;
 }
 

@@ -21,7 +21,7 @@ mod overriding;
 mod penalties;
 mod property;
 mod queue;
-#[cfg(all(feature = "redis", feature = "testing"))]
+#[cfg(feature = "redis")]
 mod redis;
 mod reserve;
 mod restart;

@@ -42,7 +42,7 @@ macro_rules! mount {
                 crate::mount::laws_of_limits!(crate::support::driver::Rebuilt);
             }
 
-            #[cfg(all(feature = "redis", feature = "testing"))]
+            #[cfg(feature = "redis")]
             mod redis {
                 crate::mount::laws!(crate::redis::Redis);
                 crate::mount::laws_of_a_store!(crate::redis::Redis);

@@ -227,6 +227,6 @@ macro_rules! mount {
 mount! {
     memory: Memory;
     shared: Shared;
-    #[cfg(all(feature = "redis", feature = "testing"))]
+    #[cfg(feature = "redis")]
     redis: crate::redis::Redis;
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tower_ratelimit::StoreError;
 use tower_ratelimit::store::{Change, Changed, Items, Reply};
-use tower_ratelimit::testing::Conformance;
+use tower_ratelimit_testing::Conformance;
 
 use crate::support::servers::Server;
 use memcached::Memcached;

@@ -7,9 +7,7 @@ mod support;
 mod absent_calendar;
 mod away;
 mod bounds;
-#[cfg(feature = "testing")]
 mod conformance;
-#[cfg(feature = "testing")]
 mod custom_store;
 mod factors;
 mod hostile_states;

@@ -9,7 +9,6 @@ mod support;
 
 #[cfg(feature = "ops")]
 mod admin_log;
-#[cfg(feature = "testing")]
 mod away_memcached;
 #[cfg(feature = "axum")]
 mod diagnostics;

@@ -28,8 +28,6 @@ pub mod policy;
 pub mod quota;
 pub mod service;
 pub mod store;
-#[cfg(feature = "testing")]
-pub mod testing;
 
 mod advice;
 mod line;
@@ -57,6 +55,7 @@ pub mod __internal {
     pub use crate::calendar::civil::{Interval, LocalTime, read_zone_data_again};
     pub use crate::clock::timer::{Timer, Timers};
     pub use crate::decision::names::Rule;
+    pub use crate::decision::outcome::DenialEffect;
     pub use crate::diagnostics::{Warning, diagnose, warn_once_in_lines, warn_once_of};
     pub use crate::error::or_panic;
     pub use crate::limiter::charging::{Purpose, Reads, Steps};
@@ -82,4 +81,6 @@ pub mod __internal {
     pub use crate::policy::mode::DeclaredModes;
     pub use crate::policy::scope::{Keyless, Scope};
     pub use crate::store::Charges;
+    pub use crate::store::charged::answered;
+    pub use crate::store::shared::change::Meanwhile;
 }

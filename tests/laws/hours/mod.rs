@@ -105,7 +105,7 @@ fn a_shared_store_tells_what_the_model_does() {
     check::<Shared>(10);
 }
 
-#[cfg(all(feature = "redis", feature = "testing"))]
+#[cfg(feature = "redis")]
 #[test]
 fn redis_tells_what_the_model_does() {
     check::<crate::redis::Redis>(50);

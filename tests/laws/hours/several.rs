@@ -180,7 +180,7 @@ pub(super) fn a_wait_for_several_policies_in_a_shared_store() {
     a_wait_for_several_policies_is_true_and_the_shortest::<AtOnce<SharedStore<Map>>>();
 }
 
-#[cfg(all(feature = "redis", feature = "testing"))]
+#[cfg(feature = "redis")]
 #[test]
 pub(super) fn a_wait_for_several_policies_in_redis() {
     a_wait_for_several_policies_is_true_and_the_shortest::<crate::redis::SeveralInRedis>();

@@ -106,7 +106,7 @@ fn new_zone_data_keeps_what_was_used_in_a_shared_store() {
     new_zone_data_keeps_what_was_used::<AtOnce<SharedStore<Map>>>();
 }
 
-#[cfg(all(feature = "redis", feature = "testing"))]
+#[cfg(feature = "redis")]
 #[test]
 fn new_zone_data_keeps_what_was_used_in_redis() {
     new_zone_data_keeps_what_was_used::<crate::redis::SeveralInRedis>();

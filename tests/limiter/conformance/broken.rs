@@ -8,20 +8,20 @@ use tower_ratelimit::store::{
     Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Reply, SharedStore,
     Store, Wanted,
 };
-use tower_ratelimit::testing::Conformance;
 use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Micros, StoreError};
+use tower_ratelimit_testing::Conformance;
 
 use crate::conformance::scratch::Scratch;
 use crate::support::items::Map;
 
 #[track_caller]
-fn assert_breaks(ran: Result<(), tower_ratelimit::testing::Broken>, law: &str) {
+fn assert_breaks(ran: Result<(), tower_ratelimit_testing::Broken>, law: &str) {
     let broken = ran.expect_err("it conforms");
     println!("{broken}");
     assert!(broken.law().contains(law), "{broken}");
 }
 
-async fn of_items(items: impl Items) -> Result<(), tower_ratelimit::testing::Broken> {
+async fn of_items(items: impl Items) -> Result<(), tower_ratelimit_testing::Broken> {
     Conformance::of_items(items).run().await
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 use tower_ratelimit::RedisStore;
 use tower_ratelimit::store::{Change, Changed, Items, Reply, SharedStore};
-use tower_ratelimit::testing::Conformance;
 use tower_ratelimit::{ManualClock, MemoryStore, StoreError};
+use tower_ratelimit_testing::Conformance;
 
 use crate::conformance::scratch::Scratch;
 use crate::support::items::Map;

@@ -1,6 +1,6 @@
 //! The real costs of requests, and their settlement.
 
-#[cfg(all(feature = "redis", feature = "testing"))]
+#[cfg(feature = "redis")]
 mod agreement;
 mod answers;
 mod away;

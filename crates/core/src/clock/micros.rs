@@ -66,7 +66,8 @@ impl Micros {
         Self(self.0.saturating_add(other.0))
     }
 
-    pub(crate) const fn saturating_sub(self, other: Self) -> Self {
+    /// Returns the difference, or zero.
+    pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }

@@ -9,7 +9,7 @@ mod each;
 mod hours_now;
 mod limit_rule;
 pub(crate) mod names;
-mod outcome;
+pub(crate) mod outcome;
 mod outcomes;
 mod resolution;
 mod reused_list;

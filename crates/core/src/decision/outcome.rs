@@ -32,7 +32,7 @@ pub struct Outcome {
 
 /// The effect of a denial by one policy on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum DenialEffect {
+pub enum DenialEffect {
     /// It is denied.
     Full,
     /// It goes on, marked.

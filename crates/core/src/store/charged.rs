@@ -112,7 +112,7 @@ impl fmt::Debug for Charged {
 
 /// Checks a store's answer to these charges; see [`check`].
 #[inline]
-pub(crate) fn answered(
+pub fn answered(
     charges: &[Charge],
     answer: Result<Outcomes, StoreError>,
 ) -> Result<Outcomes, StoreError> {

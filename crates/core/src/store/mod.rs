@@ -11,7 +11,7 @@
 mod amendment;
 #[cfg(feature = "redis")]
 mod background;
-mod charged;
+pub(crate) mod charged;
 mod denials;
 mod hashed;
 mod memory;
@@ -20,7 +20,7 @@ mod outlook;
 #[cfg(feature = "redis")]
 mod redis;
 mod reply;
-mod shared;
+pub(crate) mod shared;
 mod slot;
 
 use std::fmt;
@@ -41,8 +41,6 @@ pub use self::outlook::Outlook;
 #[cfg(feature = "redis")]
 pub use self::redis::{Lease, RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
-#[cfg(feature = "testing")]
-pub(crate) use self::shared::Meanwhile;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
 pub use self::slot::Slot;
 
@@ -397,7 +395,9 @@ impl Charge {
     }
 
     /// Returns what a denial of the charge does to the request.
-    pub(crate) fn effect(&self) -> DenialEffect {
+    // For `tower-ratelimit-testing`.
+    #[doc(hidden)]
+    pub fn effect(&self) -> DenialEffect {
         match (self.is_shadow, self.is_soft) {
             (true, _) => DenialEffect::Shadow,
             (false, true) => DenialEffect::Soft,

@@ -21,7 +21,6 @@ use super::link::Link;
 use super::remote::{RedisRemote, try_out};
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel::Sentinels;
-#[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::store::NodeCount;
@@ -440,7 +439,6 @@ impl RedisStoreBuilder {
             opened: Arc::default(),
             epochs: Arc::new(KeyEpochs::new()),
             changes: Arc::new(KeyEpochs::new()),
-            #[cfg(feature = "testing")]
             clock: None,
         })
     }
@@ -459,7 +457,6 @@ impl RedisStore {
     }
 }
 
-#[cfg(feature = "testing")]
 impl RedisStore {
     /// Sets the clock that the store uses in place of the server's, for tests of algorithms: keys expire no
     /// sooner than after ten minutes, and denials are not remembered.

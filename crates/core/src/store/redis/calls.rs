@@ -22,7 +22,6 @@ use super::reply::ScriptReply;
 use super::script::{Call, Script};
 use super::settlement::Settlement;
 use crate::algorithm::Limit;
-#[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::{StoreError, StoreErrorKind};
@@ -49,7 +48,6 @@ pub(super) struct Calls {
     pub(super) take: Script,
     pub(super) renew: Script,
     pub(super) in_use: SlotsInUse,
-    #[cfg(feature = "testing")]
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
@@ -207,10 +205,7 @@ impl Calls {
 
     /// Returns the time to send to the server, if a test sets the clock.
     pub(super) fn moment(&self) -> Option<Micros> {
-        #[cfg(feature = "testing")]
-        return self.clock.as_ref().map(Clock::now);
-        #[cfg(not(feature = "testing"))]
-        None
+        self.clock.as_ref().map(Clock::now)
     }
 
     /// Decides charges of keys of one server, asks for units and reports spent ones. A charge of cost 0 is
@@ -479,7 +474,6 @@ impl Calls {
 
     /// Returns the time by this node's clock, or by the clock of a test.
     pub(super) fn now(&self) -> Micros {
-        #[cfg(feature = "testing")]
         if let Some(clock) = &self.clock {
             return clock.now();
         }

@@ -411,7 +411,7 @@ fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod exact_tests;
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests;

@@ -14,7 +14,6 @@ use super::lending;
 use super::opened::{Charges, OpenedPolicy};
 use super::renewal::keep;
 use super::reply::ScriptReply;
-#[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
@@ -432,7 +431,6 @@ impl Ledger for RedisLedger {
         self.0.link.background.runtime().ok()
     }
 
-    #[cfg(feature = "testing")]
     fn clock(&self) -> Option<Arc<dyn Clock>> {
         self.0.clock.clone()
     }

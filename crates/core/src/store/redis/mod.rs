@@ -68,7 +68,6 @@ use super::outage::{Standby, Watch};
 use super::{Availability, NodeCount, Store};
 use crate::algorithm::Algorithm;
 use crate::algorithm::Lua;
-#[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 use crate::error::ConfigError;
@@ -128,7 +127,6 @@ pub struct RedisStore {
     opened: Arc<Mutex<Vec<Weak<Calls>>>>,
     epochs: Arc<KeyEpochs>,
     changes: Arc<KeyEpochs>,
-    #[cfg(feature = "testing")]
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -242,7 +240,6 @@ impl Store for RedisStore {
             link: Arc::clone(&self.link),
             prefix: Arc::clone(&self.prefix),
             policies,
-            #[cfg(feature = "testing")]
             clock: self.clock.clone(),
         });
         if self.lease.is_some() {
@@ -257,20 +254,14 @@ impl Store for RedisStore {
 impl RedisStore {
     /// Creates the leases of a ledger for these policies.
     fn leases(&self, policies: &[Policy], terms: Box<[Option<Terms>]>) -> Leases {
-        let clock = NodeClock::new(
-            #[cfg(feature = "testing")]
-            self.clock.clone(),
-        );
+        let clock = NodeClock::new(self.clock.clone());
         let terms = (terms, SmallLimits::new(policies));
         Leases::new(clock, terms, Arc::clone(&self.changes))
     }
 
     /// Creates the copy of these policies that decides while the server is away.
     fn standby(&self, policies: &[Policy]) -> Arc<Standby> {
-        #[cfg(feature = "testing")]
         let clock = self.clock.clone();
-        #[cfg(not(feature = "testing"))]
-        let clock = None;
         let standby = Arc::new(Standby::new(policies, self.nodes.clone(), clock));
         let store = format!("the store {:?}", self.prefix);
         self.watch.stands_in(&standby, &store);
@@ -279,9 +270,7 @@ impl RedisStore {
 
     /// Creates the cache of denials, unless denials are not remembered.
     fn denials(&self) -> Option<DenialCache> {
-        let remembers = !self.remember_denials_for.is_zero();
-        #[cfg(feature = "testing")]
-        let remembers = remembers && self.clock.is_none();
+        let remembers = !self.remember_denials_for.is_zero() && self.clock.is_none();
         remembers.then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs)))
     }
 }

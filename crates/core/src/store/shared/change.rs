@@ -25,13 +25,11 @@ pub struct Change {
     pub(super) verb: Verb,
     /// Whether its last application has anything to write. The store has the change then, so this is shared.
     pub(super) has_writes: Arc<AtomicBool>,
-    #[cfg(feature = "testing")]
     pub(super) meanwhile: Option<Meanwhile>,
 }
 
 /// Called whenever the items have been read, with a flag for each item that says whether it exists.
-#[cfg(feature = "testing")]
-pub(crate) type Meanwhile = Arc<dyn Fn(&[bool]) + Send + Sync>;
+pub type Meanwhile = Arc<dyn Fn(&[bool]) + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
@@ -80,7 +78,6 @@ impl Change {
             parts,
             verb,
             has_writes: Arc::default(),
-            #[cfg(feature = "testing")]
             meanwhile: None,
         }
     }
@@ -100,7 +97,6 @@ impl Change {
     /// `now` is the time of the whole store if it has one, so that all nodes agree; otherwise that of this
     /// process.
     pub fn apply<V: AsRef<[u8]>>(&self, now: Micros, found: &[Option<V>]) -> Changed {
-        #[cfg(feature = "testing")]
         self.do_meanwhile(found);
         let mut before: SmallVec<[Option<Item>; 2]> = SmallVec::new();
         for (place, name) in self.names.iter().enumerate() {
@@ -189,7 +185,6 @@ impl Change {
         (units, parts.collect())
     }
 
-    #[cfg(feature = "testing")]
     fn do_meanwhile<V>(&self, found: &[Option<V>]) {
         if let Some(meanwhile) = &self.meanwhile {
             let are_there: Vec<_> = found.iter().map(Option::is_some).collect();
@@ -197,8 +192,9 @@ impl Change {
         }
     }
 
-    #[cfg(feature = "testing")]
-    pub(crate) fn meanwhile(mut self, meanwhile: Meanwhile) -> Self {
+    // For `tower-ratelimit-testing`.
+    #[doc(hidden)]
+    pub fn meanwhile(mut self, meanwhile: Meanwhile) -> Self {
         self.meanwhile = Some(meanwhile);
         self
     }

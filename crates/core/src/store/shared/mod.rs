@@ -1,6 +1,6 @@
 //! A store of your own, made from one atomic read-modify-write.
 
-mod change;
+pub(crate) mod change;
 mod item;
 mod ledger;
 mod own;
@@ -11,8 +11,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "testing")]
-pub(crate) use self::change::Meanwhile;
 pub use self::change::{Change, Changed, Write};
 pub use self::ledger::SharedLedger;
 
@@ -71,8 +69,8 @@ use crate::policy::{Policy, check_names};
 /// ```
 ///
 /// The example `custom_store` does this with memcached, by `gets` and `cas`. A database would read and write
-/// in one serializable transaction, or with `SELECT … FOR UPDATE` in the order of the names. With feature
-/// `testing`, `testing::Conformance` checks an implementation.
+/// in one serializable transaction, or with `SELECT … FOR UPDATE` in the order of the names. [`Conformance`](https://docs.rs/tower-ratelimit-testing/latest/tower_ratelimit_testing/) of
+/// `tower-ratelimit-testing` checks an implementation.
 ///
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
 ///   binary collation.

@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
-#[cfg(feature = "testing")]
 use std::sync::Arc;
 
-#[cfg(feature = "testing")]
 use crate::clock::Clock;
 use crate::clock::Micros;
 
@@ -22,7 +20,6 @@ pub(in crate::store::redis) struct NodeClock {
     /// The time that was added.
     added: AtomicU64,
     /// The latest time that was returned, if a test sets the clock.
-    #[cfg(feature = "testing")]
     given: Option<(Arc<dyn Clock>, AtomicU64)>,
 }
 
@@ -33,22 +30,18 @@ const NOTED: u64 = 1_000;
 const OFFSET: u64 = 1 << 62;
 
 impl NodeClock {
-    pub(in crate::store::redis) fn new(
-        #[cfg(feature = "testing")] given: Option<Arc<dyn Clock>>,
-    ) -> Self {
+    pub(in crate::store::redis) fn new(given: Option<Arc<dyn Clock>>) -> Self {
         let begun = Instant::now();
         Self {
             begun,
             ahead: AtomicU64::new(ahead(0, wall())),
             added: AtomicU64::new(0),
-            #[cfg(feature = "testing")]
             given: given.map(|clock| (clock, AtomicU64::new(0))),
         }
     }
 
     /// Returns the time.
     pub(in crate::store::redis) fn now(&self) -> Micros {
-        #[cfg(feature = "testing")]
         if let Some((clock, latest)) = &self.given {
             let now = clock.now().get();
             return Micros::new(latest.fetch_max(now, Ordering::Relaxed).max(now));
@@ -88,10 +81,7 @@ mod tests {
     use super::*;
 
     fn clock() -> NodeClock {
-        let clock = NodeClock::new(
-            #[cfg(feature = "testing")]
-            None,
-        );
+        let clock = NodeClock::new(None);
         clock.ahead.store(ahead(0, WALL), Ordering::Relaxed);
         clock
     }

@@ -12,13 +12,13 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::{Broken, Stage};
-use crate::algorithm::AnchoredWindow;
-use crate::error::StoreError;
-use crate::key::Key;
-use crate::policy::Policy;
-use crate::store::{
-    Change, Changed, Charge, Items, Ledger, Meanwhile, Reply, SharedLedger, SharedStore, Store,
-    answered,
+use tower_ratelimit_core::__internal::{Meanwhile, answered};
+use tower_ratelimit_core::algorithm::AnchoredWindow;
+use tower_ratelimit_core::error::StoreError;
+use tower_ratelimit_core::key::Key;
+use tower_ratelimit_core::policy::Policy;
+use tower_ratelimit_core::store::{
+    Change, Changed, Charge, Items, Ledger, Reply, SharedLedger, SharedStore, Store,
 };
 
 type AnyItems = Arc<dyn Items>;

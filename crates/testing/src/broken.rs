@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt::{self, Write};
 
-use crate::error::{ConfigError, StoreError};
+use tower_ratelimit_core::error::{ConfigError, StoreError};
 
 /// A law that a store breaks, and how the test saw it.
 ///

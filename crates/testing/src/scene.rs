@@ -9,13 +9,14 @@ use std::time::Duration;
 use super::Broken;
 use super::random::Random;
 use super::reference::{Expected, Reference};
-use crate::algorithm::Algorithm;
-use crate::clock::{Clock, ManualClock, Micros};
-use crate::decision::{DenialEffect, Outcomes};
-use crate::error::{StoreError, StoreErrorKind};
-use crate::key::Key;
-use crate::policy::Policy;
-use crate::store::{Amendment, Charge, Ledger, Store, answered};
+use tower_ratelimit_core::__internal::{DenialEffect, answered};
+use tower_ratelimit_core::algorithm::Algorithm;
+use tower_ratelimit_core::clock::{Clock, ManualClock, Micros};
+use tower_ratelimit_core::decision::Outcomes;
+use tower_ratelimit_core::error::{StoreError, StoreErrorKind};
+use tower_ratelimit_core::key::Key;
+use tower_ratelimit_core::policy::Policy;
+use tower_ratelimit_core::store::{Amendment, Charge, Ledger, Store};
 
 /// A ledger and the reference, which get the same questions and have to give the same answers.
 pub(super) struct Scene<L> {

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::scene::Scene;
 use super::{Broken, Stage};
-use crate::algorithm::{
-    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limit, Replenishment,
-    SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
+use tower_ratelimit_core::algorithm::{
+    Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limit, SlidingLog,
+    SlidingSlots, SlidingWindow, TokenBucket,
 };
-use crate::clock::Micros;
-use crate::key::{IntoKey, Key};
-use crate::store::{Charge, Ledger, Store};
+use tower_ratelimit_core::clock::Micros;
+use tower_ratelimit_core::key::{IntoKey, Key};
+use tower_ratelimit_core::store::{Charge, Ledger, Store};
 
 const STEPS: usize = 60;
 
@@ -129,8 +129,10 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
         // Under other algorithms the moment of a settlement matters, and no answer shows it.
         let settles = stage.clock.is_some()
             || matches!(
-                algorithm.replenishment(),
-                Some(Replenishment::Aligned | Replenishment::Sliding | Replenishment::Slots)
+                algorithm,
+                Algorithm::FixedWindow(_)
+                    | Algorithm::SlidingWindow(_)
+                    | Algorithm::SlidingSlots(_)
             );
         let keys = stage.keys("verbs", 2);
         let both = [0, 1].map(|policy| Charge::new(policy, keys[0], 1));
@@ -243,8 +245,11 @@ fn limits_for(policy: &Algorithm) -> [Algorithm; 3] {
     let Some(own) = policy.limits() else {
         return [*policy; 3];
     };
-    let rate = match policy.replenishment() {
-        Some(Replenishment::Steady | Replenishment::Interval) => own.quota(),
+    let rate = match policy {
+        Algorithm::Gcra(_)
+        | Algorithm::LeakyBucket(_)
+        | Algorithm::LeakyQueue(_)
+        | Algorithm::TokenBucket(_) => own.quota(),
         _ => 2,
     };
     let more = |number: u32| number.saturating_add(3);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::{Broken, Stage};
-use crate::algorithm::{Algorithm, AnchoredWindow, TokenBucket};
-use crate::key::Key;
-use crate::store::{Charge, Ledger, Store, answered};
+use tower_ratelimit_core::__internal::answered;
+use tower_ratelimit_core::algorithm::{Algorithm, AnchoredWindow, TokenBucket};
+use tower_ratelimit_core::key::Key;
+use tower_ratelimit_core::store::{Charge, Ledger, Store};
 
 pub(super) const CROWD: &str =
     "of many requests at once exactly as many are allowed as the limit says";

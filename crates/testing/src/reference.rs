@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 
-use crate::algorithm::{Algorithm, State};
-use crate::clock::Micros;
-use crate::decision::{DenialEffect, Outcome};
-use crate::key::Key;
-use crate::store::Charge;
+use tower_ratelimit_core::__internal::DenialEffect;
+use tower_ratelimit_core::algorithm::{Algorithm, State};
+use tower_ratelimit_core::clock::Micros;
+use tower_ratelimit_core::decision::Outcome;
+use tower_ratelimit_core::key::Key;
+use tower_ratelimit_core::store::Charge;
 
 /// The right answers: the steps of the algorithms over a plain map.
 #[derive(Clone, Debug)]

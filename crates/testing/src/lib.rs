@@ -8,7 +8,7 @@
 //! # use std::collections::HashMap;
 //! # use std::sync::{Arc, Mutex};
 //! # use std::time::{Duration, Instant};
-//! use tower_ratelimit::testing::Conformance;
+//! use tower_ratelimit_testing::Conformance;
 //! # use tower_ratelimit::StoreError;
 //! # use tower_ratelimit::clock::{Clock, SystemClock};
 //! # use tower_ratelimit::store::{Change, Changed, Items, Reply};
@@ -78,10 +78,10 @@ use std::time::{Duration, Instant};
 pub use self::broken::Broken;
 
 use self::scene::Scene;
-use crate::algorithm::{Algorithm, AnchoredWindow};
-use crate::clock::ManualClock;
-use crate::key::{IntoKey, Key};
-use crate::store::{Items, SharedStore, Store};
+use tower_ratelimit_core::algorithm::{Algorithm, AnchoredWindow};
+use tower_ratelimit_core::clock::ManualClock;
+use tower_ratelimit_core::key::{IntoKey, Key};
+use tower_ratelimit_core::store::{Items, SharedStore, Store};
 
 /// Tests whether a store obeys the laws; see the [module](self).
 ///
