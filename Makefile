@@ -30,9 +30,9 @@ chaos: servers ## servers and nodes killed at random for two minutes; `make test
 simulate: export SIMULATED_SPENDS ?= 100000000
 simulate: ## leases in virtual time: ten workloads and seven algorithms, then 10^8 spends under faults; ends with the spends
 	for nodes in 100 1000; do \
-		SIMULATED_NODES=$$nodes SIMULATED_SECONDS=4 cargo test --release --package tower-ratelimit-core --lib --features redis simulation::table -- --nocapture || exit 1; \
+		SIMULATED_NODES=$$nodes SIMULATED_SECONDS=4 cargo test --release --package tower-ratelimit-redis --lib simulation::table -- --nocapture || exit 1; \
 	done
-	cargo test --release --package tower-ratelimit-core --lib --features redis simulation::search -- --nocapture
+	cargo test --release --package tower-ratelimit-redis --lib simulation::search -- --nocapture
 
 model: ## all interleavings of threads in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --package tower-ratelimit-core --lib --no-default-features loom_
@@ -51,18 +51,18 @@ lint: ## format and clippy, warnings denied
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 docs: ## the documentation, warnings denied
-	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-testing --no-deps --all-features
+	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-redis --package tower-ratelimit-testing --no-deps --all-features
 	.ci/links
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features
 
 # Not on Linux, or with another compiler: what CI runs there.
 test-without-servers: ## the tests that start no server
-	cargo test --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-testing --lib
+	cargo test --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-redis --package tower-ratelimit-testing --lib
 	PROPTEST_CASES=100 cargo test --package tower-ratelimit-laws --package tower-ratelimit-tests --test limiter --test laws --no-default-features
 
 check-packages: ## whether the compiler, such as the oldest one that is supported, builds what is published
-	cargo check --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-testing \
+	cargo check --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-redis --package tower-ratelimit-testing \
 		--package tower-ratelimit-loadtest --package tower-ratelimit-server --all-features
 
 minimal-versions: servers ## the libraries with the oldest dependencies that their manifests allow, and their unit tests

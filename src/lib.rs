@@ -73,6 +73,7 @@ pub mod key;
 pub mod middleware;
 pub mod policy;
 pub mod response;
+pub mod store;
 
 #[cfg(feature = "client")]
 pub mod client;
@@ -82,7 +83,6 @@ pub mod usage;
 #[doc(inline)]
 pub use tower_ratelimit_core::{
     algorithm, calendar, clock, decision, error, factor, limiter, observe, plan, quota, service,
-    store,
 };
 
 pub use self::algorithm::{

@@ -49,8 +49,8 @@ fn a_change_calls_for_the_checks_of_its_files() {
             vec!["laws", "chaos", "model", "instructions", "way"],
         ),
         (
-            "crates/core/src/store/redis/lease/pair.rs",
-            vec!["laws", "chaos", "simulate", "instructions", "way"],
+            "crates/redis/src/lease/pair.rs",
+            vec!["laws", "chaos", "simulate", "instructions"],
         ),
         (
             "src/response/mod.rs",

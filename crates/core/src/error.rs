@@ -174,8 +174,9 @@ impl StoreError {
     }
 
     /// Copies the error for another request that has waited for the same answer.
-    #[cfg(feature = "redis")]
-    pub(crate) fn copied(&self) -> Self {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn copied(&self) -> Self {
         Self {
             source: self.source.as_ref().map(|source| source.to_string().into()),
             ..*self

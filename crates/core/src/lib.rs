@@ -1,11 +1,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(all(
-        feature = "redis",
-        feature = "resolver",
-        feature = "quanta",
-        feature = "serde"
-    )),
+    not(all(feature = "resolver", feature = "quanta", feature = "serde")),
     allow(
         rustdoc::broken_intra_doc_links,
         reason = "the documentation speaks of all features; without them some of its links lead nowhere"
@@ -43,8 +38,6 @@ pub use self::limiter::{Limiter, LocalLimiter};
 pub use self::policy::{OnStoreFailure, Policy};
 pub use self::quota::Quota;
 pub use self::service::LimitLayer;
-#[cfg(feature = "redis")]
-pub use self::store::RedisStore;
 pub use self::store::{MemoryStore, SharedStore};
 
 /// What the other crates of the workspace use. It is no part of the API, and may change in any version.
@@ -52,6 +45,9 @@ pub use self::store::{MemoryStore, SharedStore};
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::advice::never_binds::{Pointless, find_pointless};
+    pub use crate::algorithm::kind::Replenishment;
+    pub use crate::algorithm::lua::Lua;
+    pub use crate::algorithm::step::{Fixed, Step, WithRule, read};
     pub use crate::calendar::civil::{Interval, LocalTime, read_zone_data_again};
     pub use crate::clock::timer::{Timer, Timers};
     pub use crate::decision::names::Rule;
@@ -78,9 +74,20 @@ pub mod __internal {
     pub use crate::plan::resolver::{Finding, PlanLookup};
     pub use crate::plan::sources::{PlanOf, ResolverOf, Sources, Subject};
     pub use crate::policy::demand::{Demand, NoDemand};
+    pub use crate::policy::leasing::LEAST_LEASED;
     pub use crate::policy::mode::DeclaredModes;
+    pub use crate::policy::names::check_names;
+    pub use crate::policy::penalty::NamedPenalty;
     pub use crate::policy::scope::{Keyless, Scope};
     pub use crate::store::Charges;
-    pub use crate::store::charged::answered;
+    pub use crate::store::background::Background;
+    pub use crate::store::charged::{answered, cannot_have};
+    pub use crate::store::denials::cache::{DenialCache, Remembered, SHARDS, Sent};
+    pub use crate::store::denials::epochs::{KeyEpoch, KeyEpochs};
+    pub use crate::store::hashed::Hashed;
+    pub use crate::store::outage::breaker::KeyPart;
+    pub use crate::store::outage::standby::{Instead, Standby, away};
+    pub use crate::store::outage::watch::{Probe, Remote, Watch, late};
+    pub use crate::store::outlook::KeyOutlook;
     pub use crate::store::shared::change::Meanwhile;
 }

@@ -67,7 +67,6 @@ pub(crate) trait Kind: Copy {
     fn with_rule<W: WithRule>(&self, act: W) -> W::Result;
 
     /// Returns the rule in Lua.
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua;
 
     /// Reads its text: a quota, then its number behind its word.
@@ -89,7 +88,7 @@ pub(crate) trait Kind: Copy {
 /// How used units come back. Other parts of the crate depend on this alone, such as how long several requests
 /// wait one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replenishment {
+pub enum Replenishment {
     /// All at once, at the next multiple of the period.
     Aligned,
     /// All at once, a period after the first request of the window.

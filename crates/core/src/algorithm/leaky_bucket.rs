@@ -102,7 +102,6 @@ impl Kind for LeakyBucket {
         self.0.with_rule(act)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         self.0.lua()
     }

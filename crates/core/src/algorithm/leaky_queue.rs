@@ -191,7 +191,6 @@ impl Kind for LeakyQueue {
         self.0.with_queue(act)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         self.0.lua()
     }

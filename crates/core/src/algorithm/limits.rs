@@ -8,7 +8,6 @@ use super::kind::{Kind, match_kind};
 use crate::calendar::{Calendar, There};
 use crate::clock::Micros;
 use crate::quota::Quota;
-#[cfg(feature = "redis")]
 use crate::quota::show_period;
 
 /// The two numbers in which algorithms of one kind, period and number of slots differ.
@@ -109,8 +108,9 @@ impl Algorithm {
     }
 
     /// Returns the frame as text without spaces.
-    #[cfg(feature = "redis")]
-    pub(crate) fn frame_text(&self) -> String {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn frame_text(&self) -> String {
         let (name, period, slots) = self.frame();
         let period = period.map(|period| show_period(Micros::from(period)));
         let slots = slots.map(|slots| slots.to_string());
@@ -173,7 +173,9 @@ impl Algorithm {
     }
 
     /// Returns the algorithm under the limit that holds outside all hours, at any time.
-    pub(crate) fn without_hours(&self) -> Self {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn without_hours(&self) -> Self {
         match self {
             Self::ByHours(hours) => hours.plain(),
             _ => *self,
@@ -189,7 +191,9 @@ impl Algorithm {
     }
 
     /// Returns whether its limit depends on the hour.
-    pub(crate) fn has_hours(&self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn has_hours(&self) -> bool {
         self.hours().is_some()
     }
 

@@ -9,18 +9,18 @@ use crate::quota::Quota;
 
 /// A rule in Lua.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lua {
+pub struct Lua {
     /// The name of the rule, and of the table that the text declares.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The text, which is beside the same rule in Rust.
-    pub(crate) text: &'static str,
+    pub text: &'static str,
     /// The arguments of its functions: the most at one instant, two numbers that differ between the
     /// rules, and the quota's limit.
-    pub(crate) numbers: [u64; 4],
+    pub numbers: [u64; 4],
     /// The calendar whose windows are in the numbers: see [`numbers_at`](Self::numbers_at).
     pub(crate) calendar: Option<Calendar>,
     /// The hours on which the limit depends: see [`hours_at`](Self::hours_at).
-    pub(crate) hours: Option<ByHours>,
+    pub hours: Option<ByHours>,
 }
 
 impl Lua {
@@ -44,7 +44,7 @@ impl Lua {
     ///
     /// A server knows no zone. For a calendar, the numbers are three boundaries: those of the present window,
     /// and of the nearer one beside it. So the clock of the server may differ by half a window.
-    pub(crate) fn numbers_at(&self, now: impl FnOnce() -> Micros) -> [u64; 4] {
+    pub fn numbers_at(&self, now: impl FnOnce() -> Micros) -> [u64; 4] {
         if self.calendar.is_some() || self.hours.is_some() {
             return self.numbers_by(now());
         }
@@ -80,7 +80,7 @@ impl Lua {
 impl Lua {
     /// Returns when which numbers hold, if the limit depends on the hour and changes around this moment;
     /// otherwise nothing. The [numbers](Self::numbers_at) then bound how long a state lasts.
-    pub(crate) fn hours_at(&self, now: impl FnOnce() -> Micros) -> String {
+    pub fn hours_at(&self, now: impl FnOnce() -> Micros) -> String {
         if let Some(hours) = self.hours {
             let now = now();
             if hours.alone_at(now).is_none() {
@@ -93,12 +93,16 @@ impl Lua {
 
 impl Algorithm {
     /// Returns the rule in Lua, or `None` if unlimited.
-    pub(crate) fn lua(&self) -> Option<Lua> {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn lua(&self) -> Option<Lua> {
         match_kind!(self, kind => Some(kind.lua()), None)
     }
 
     /// Returns the algorithm with other [numbers](Lua::numbers), or `None` if it cannot have them.
-    pub(crate) fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn with_numbers(&self, [size, _, _, limit]: [u64; 4]) -> Option<Self> {
         let size = size.try_into().ok()?;
         if let Self::CalendarWindow(_) = self.without_hours() {
             // The other numbers are boundaries.

@@ -36,12 +36,11 @@ mod constructors;
 mod drain;
 mod fixed_window;
 mod gcra;
-mod kind;
+pub(crate) mod kind;
 mod leaky_bucket;
 mod leaky_queue;
 mod limits;
-#[cfg(feature = "redis")]
-mod lua;
+pub(crate) mod lua;
 mod refusals;
 mod replenishment;
 #[cfg(feature = "serde")]
@@ -51,7 +50,7 @@ mod sliding_log;
 mod sliding_slots;
 mod sliding_window;
 mod state;
-mod step;
+pub(crate) mod step;
 mod text;
 mod token_bucket;
 mod unlimited;
@@ -82,7 +81,6 @@ pub(crate) use self::any_long::AnyLong;
 pub(crate) use self::any_packed::AnyPacked;
 pub(crate) use self::any_rule::AnyRule;
 pub(crate) use self::kind::Replenishment;
-#[cfg(feature = "redis")]
 pub(crate) use self::lua::Lua;
 pub(crate) use self::step::{Fixed, Pack, Step, WithRule, read};
 
@@ -274,8 +272,9 @@ impl Algorithm {
     }
 
     /// Returns the outcome of a request whose charge is already in the state, or was dropped.
-    #[cfg(feature = "redis")]
-    pub(crate) fn outcome(&self, state: State, now: Micros, cost: u32, allowed: bool) -> Outcome {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn outcome(&self, state: State, now: Micros, cost: u32, allowed: bool) -> Outcome {
         with_rule!(
             self,
             (state: State, now: Micros, cost: u32, allowed: bool) -> Outcome,
@@ -347,8 +346,10 @@ impl Algorithm {
     }
 
     /// Passes the rule to `act`, which knows its type.
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
+    pub fn with_rule<W: WithRule>(&self, act: W) -> W::Result {
         match_kind!(self, kind => Kind::with_rule(kind, act), act.stateless(Unlimited))
     }
 }

@@ -5,12 +5,16 @@ use super::kind::{Kind, Replenishment, match_kind};
 
 impl Algorithm {
     /// Returns how units come back, or `None` if there is no limit.
-    pub(crate) fn replenishment(&self) -> Option<Replenishment> {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn replenishment(&self) -> Option<Replenishment> {
         match_kind!(self, kind => Some(kind.replenishment()), None)
     }
 
     /// Returns whether it holds requests until their turn.
-    pub(crate) fn shapes(&self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn shapes(&self) -> bool {
         match_kind!(self, kind => kind.shapes(), false)
     }
 
@@ -22,7 +26,9 @@ impl Algorithm {
     }
 
     /// Returns whether an outcome has a number that changes with the calendar or the hour.
-    pub(crate) fn depends_on_a_calendar(&self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn depends_on_a_calendar(&self) -> bool {
         matches!(
             self.replenishment(),
             Some(Replenishment::Calendar | Replenishment::ByHours)

@@ -15,11 +15,11 @@ use crate::decision::Outcome;
 ///
 /// The functions see costs from 1 to the limit, and no state that [`moved_back`](Self::moved_back) would
 /// change.
-pub(crate) trait Step: Clone + Send + Sync + 'static {
+pub trait Step: Clone + Send + Sync + 'static {
     /// The state of one key in the form of the rule. The default is that of a new key.
     type Form: Clone + Default;
 
-    /// Reads a state, which any limit may have left. A debt of more than [`MOST_OWED`] is cut to that.
+    /// Reads a state, which any limit may have left. A debt of more than `MOST_OWED` is cut to that.
     fn read(&self, state: State) -> Self::Form;
 
     /// Writes a state.
@@ -50,7 +50,7 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// Charges a request that is allowed.
     fn charge(&self, state: &mut Self::Form, now: Micros, cost: u32);
 
-    /// Charges units even if that exceeds the limit: to a window up to [`MOST_COUNTED`], to a bucket up to
+    /// Charges units even if that exceeds the limit: to a window up to `MOST_COUNTED`, to a bucket up to
     /// twice its capacity. A debt above that stays.
     fn settle(&self, state: &mut Self::Form, now: Micros, units: u32);
 
@@ -121,7 +121,6 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
     /// Returns until when a charge of now counts in the same window as this moment: a lease of now ends by then.
     /// `now`, if only a request opens a window, and none is open. The default is that of a rule without
     /// windows.
-    #[cfg(feature = "redis")]
     fn bin_end(&self, _: &Self::Form, _: Micros) -> Micros {
         Micros::new(u64::MAX)
     }
@@ -171,14 +170,16 @@ pub(crate) trait Step: Clone + Send + Sync + 'static {
 }
 
 /// A rule that keeps a fixed number of words, under whatever limit.
-pub(crate) trait Fixed: Step<Form: Copy> {
+pub trait Fixed: Step<Form: Copy> {
+    /// Packs a state.
     fn words(&self, state: Self::Form) -> [u64; 3];
 
+    /// Unpacks a state.
     fn of_words(&self, words: [u64; 3]) -> Self::Form;
 }
 
 /// A rule that keeps one word, as long as it is the only limit that a key meets.
-pub(crate) trait Pack: Step<Form: Copy + PartialEq> {
+pub trait Pack: Step<Form: Copy + PartialEq> {
     /// Returns the last moment at which one word can hold the state.
     fn packs_until(&self) -> Micros;
 
@@ -201,7 +202,8 @@ pub(crate) trait Pack: Step<Form: Copy + PartialEq> {
 }
 
 /// An action on a rule, by how the rule keeps its states.
-pub(crate) trait WithRule {
+pub trait WithRule {
+    /// What it returns.
     type Result;
 
     /// For a rule that keeps a fixed number of words.
@@ -300,7 +302,6 @@ pub(super) fn refund<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
 }
 
 /// Returns the outcome of a request; see [`Algorithm::outcome`](super::Algorithm::outcome).
-#[cfg(feature = "redis")]
 pub(super) fn outcome<S: Step>(
     rule: &S,
     state: State,
@@ -340,7 +341,7 @@ pub(super) fn settle<S: Step>(rule: &S, state: State, now: Micros, units: u32) -
 }
 
 /// Reads a state, or the nearest possible state.
-pub(crate) fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Form {
+pub fn read<S: Step>(rule: &S, state: State, now: Micros) -> S::Form {
     let state = rule.read(state);
     rule.moved_back(&state, now).unwrap_or(state)
 }

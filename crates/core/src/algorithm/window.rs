@@ -6,8 +6,8 @@ use crate::clock::Micros;
 use crate::quota::Quota;
 
 /// A window, and how much it has admitted.
-#[derive(Clone, Copy, Default, PartialEq)]
-pub(crate) struct Window {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Window {
     /// The moment at which the window began, or its number since the epoch.
     pub(super) begun: u64,
     pub(super) used: u64,
@@ -26,7 +26,6 @@ pub(super) trait InWindows: Copy + Send + Sync + 'static {
     fn to_its_end(self, state: Window, now: Micros) -> Micros;
 
     /// Returns whether a window opens with a request, and not by itself.
-    #[cfg(feature = "redis")]
     fn opens_with_a_request(self) -> bool {
         false
     }
@@ -115,7 +114,6 @@ impl<W: InWindows> Step for W {
         self.to_its_end(*state, now)
     }
 
-    #[cfg(feature = "redis")]
     fn bin_end(&self, state: &Window, now: Micros) -> Micros {
         if self.opens_with_a_request() && self.window_at(now, *state).used == 0 {
             return now;

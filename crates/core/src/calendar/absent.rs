@@ -89,7 +89,6 @@ impl Calendar {
         match self.0 {}
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn beside(self, _: Micros) -> Span {
         match self.0 {}
     }
@@ -161,7 +160,6 @@ impl Timetable {
         match self.0 {}
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn stretch(self, _: Micros) -> Stretch {
         match self.0 {}
     }

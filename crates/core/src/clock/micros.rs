@@ -57,7 +57,7 @@ impl Micros {
     }
 
     /// Returns the time by the clock of this node, which may be set while it runs.
-    pub(crate) fn by_this_node() -> Self {
+    pub fn by_this_node() -> Self {
         Self::from_system_time(SystemTime::now())
     }
 

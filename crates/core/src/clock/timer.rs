@@ -73,11 +73,7 @@ impl Timers {
 
 impl Timers {
     /// Waits for this future, but no longer than this; without timers, for as long as it takes.
-    pub(crate) async fn wait<T>(
-        &self,
-        patience: Duration,
-        future: impl Future<Output = T>,
-    ) -> Option<T> {
+    pub async fn wait<T>(&self, patience: Duration, future: impl Future<Output = T>) -> Option<T> {
         let until = self.now() + patience.min(FOR_EVER);
         let (mut timer, mut set_in) = (None, None);
         let mut future = pin!(future);

@@ -97,7 +97,10 @@ impl Outcome {
         }
     }
 
-    pub(crate) fn denied(self, retry_after: Option<Micros>) -> Self {
+    /// Returns it as a denial.
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn denied(self, retry_after: Option<Micros>) -> Self {
         Self {
             allowed: false,
             wait: retry_after.and_then(|wait| Wait::new(wait.get())),
@@ -141,7 +144,9 @@ impl Outcome {
 
     /// Marks the limit as one that is not the policy's own, with this period. The length of the present
     /// window stays, where windows differ in length.
-    pub(crate) fn within(mut self, window: Option<Duration>) -> Self {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn within(mut self, window: Option<Duration>) -> Self {
         self.put_within(window);
         self
     }
@@ -215,7 +220,9 @@ impl Outcome {
     }
 
     /// Blocks the key for this time from now on, because of a penalty.
-    pub(crate) fn penalized_for(self, length: Micros) -> Self {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn penalized_for(self, length: Micros) -> Self {
         Self {
             blocked: Blocked::FromNowOn,
             ..self.blocked_for(length)
@@ -238,7 +245,9 @@ impl Outcome {
     }
 
     /// Returns the outcome after this time, if nothing but the times has changed.
-    pub(crate) fn aged_by(self, by: Micros) -> Self {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn aged_by(self, by: Micros) -> Self {
         let left = |time: Wait| Wait::new(time.get().saturating_sub(by.get()));
         Self {
             reset_after: self.reset_after.saturating_sub(by),
@@ -249,8 +258,9 @@ impl Outcome {
     }
 
     /// Allows the request, with this many units left.
-    #[cfg(feature = "redis")]
-    pub(crate) fn with_remaining(self, remaining: u32) -> Self {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn with_remaining(self, remaining: u32) -> Self {
         Self {
             allowed: true,
             remaining: remaining.min(self.limit),
@@ -299,12 +309,16 @@ impl Outcome {
     }
 
     /// [`reset_after`](Self::reset_after) in microseconds.
-    pub(crate) fn reset_micros(&self) -> Micros {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn reset_micros(&self) -> Micros {
         self.reset_after
     }
 
     /// [`delay`](Self::delay) in microseconds.
-    pub(crate) fn delay_micros(&self) -> Micros {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn delay_micros(&self) -> Micros {
         let wait = self.wait.filter(|_| self.allowed);
         wait.map_or(Micros::ZERO, |wait| Micros::new(wait.get()))
     }

@@ -49,7 +49,9 @@ impl Outcomes {
 
     /// Marks them as decided without the configured store. Policies that allow every request meanwhile have
     /// no outcome.
-    pub(crate) fn degrade(&mut self) {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn degrade(&mut self) {
         self.is_degraded = true;
     }
 
@@ -96,8 +98,9 @@ impl Outcomes {
     }
 
     /// Lets a request that this policy denies wait for this time at least, if a wait helps.
-    #[cfg(feature = "redis")]
-    pub(crate) fn wait_at_least(&mut self, policy: usize, least: Micros) {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn wait_at_least(&mut self, policy: usize, least: Micros) {
         self.change_each(|of, outcome| {
             if of == policy
                 && !outcome.is_allowed()
@@ -124,13 +127,17 @@ impl Outcomes {
         }
     }
 
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
     #[inline]
-    pub(crate) fn decided_at(&mut self, at: Micros) {
+    pub fn decided_at(&mut self, at: Micros) {
         self.at = at;
     }
 
     /// Puts the outcomes into the order in which the policies were declared.
-    pub(crate) fn put_in_order(&mut self) {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn put_in_order(&mut self) {
         self.each.sort_unstable_by_key(|(place, _)| place.policy);
     }
 
@@ -174,7 +181,9 @@ impl Outcomes {
     }
 
     /// Marks the outcomes of soft policies, and of those in shadow.
-    pub(crate) fn set_effects(&mut self, effect: impl Fn(usize) -> DenialEffect) {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn set_effects(&mut self, effect: impl Fn(usize) -> DenialEffect) {
         for (place, outcome) in &mut *self.each {
             outcome.effect = effect(place.policy());
         }
@@ -245,8 +254,10 @@ impl Outcomes {
     /// Extends the wait of a denied request so that all policies let it pass together, where their limits
     /// depend on the hour: one policy may have room when another has none. `later` returns the outcomes of
     /// these policies after a wait, if no request arrives meanwhile. Both sides know which policies are soft.
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
     #[cold]
-    pub(crate) fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
+    pub fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
         /// The number of attempts before the request has no wait: as if none of their hours had room for it
         /// at the same time.
         const MOST: usize = 100;

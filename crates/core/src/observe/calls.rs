@@ -11,7 +11,7 @@ use super::times::{Times, one_in};
 
 /// Counts the calls to a store, and how long they take.
 #[derive(Debug)]
-pub(crate) struct Calls {
+pub struct Calls {
     ended: AtomicU64,
     failures: AtomicU64,
     batched: AtomicU64,
@@ -19,7 +19,6 @@ pub(crate) struct Calls {
     failed_renewals: AtomicU64,
     took: Recent<Times>,
     /// The times of all calls since the beginning, for a signal that looks at the new ones.
-    #[cfg(feature = "redis")]
     all: Times,
 }
 
@@ -33,7 +32,6 @@ impl Calls {
             remembered: AtomicU64::new(0),
             failed_renewals: AtomicU64::new(0),
             took: Recent::new(),
-            #[cfg(feature = "redis")]
             all: Times::default(),
         }
     }
@@ -47,31 +45,26 @@ impl Calls {
         }
         let took = now.saturating_duration_since(since);
         self.took.now(now).note(took);
-        #[cfg(feature = "redis")]
         self.all.note(took);
     }
 
     /// Returns how many calls took how long, since the beginning.
-    #[cfg(feature = "redis")]
-    pub(crate) fn all_times(&self) -> Vec<u64> {
+    pub fn all_times(&self) -> Vec<u64> {
         self.all.counts()
     }
 
     /// Counts requests that share a call which another request began.
-    #[cfg(feature = "redis")]
-    pub(crate) fn batched(&self, requests: usize) {
+    pub fn batched(&self, requests: usize) {
         self.batched.fetch_add(requests as u64, Ordering::Relaxed);
     }
 
     /// Counts a request that was denied without a call.
-    #[cfg(feature = "redis")]
-    pub(crate) fn remembered(&self) {
+    pub fn remembered(&self) {
         self.remembered.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a call that failed to renew slots.
-    #[cfg(feature = "redis")]
-    pub(crate) fn renewal_failed(&self) {
+    pub fn renewal_failed(&self) {
         self.failed_renewals.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -1,5 +1,4 @@
 use super::Policy;
-#[cfg(feature = "redis")]
 use crate::algorithm::Limit;
 
 impl Policy {
@@ -15,8 +14,9 @@ impl Policy {
     /// # Errors
     ///
     /// The reason why they cannot, unless the policy is [`unleased`](Self::unleased).
-    #[cfg(feature = "redis")]
-    pub(crate) fn is_leased(&self) -> Result<bool, &'static str> {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn is_leased(&self) -> Result<bool, &'static str> {
         if self.is_unleased || !self.is_limited() {
             return Ok(false);
         }
@@ -39,5 +39,4 @@ impl Policy {
 }
 
 /// The smallest limit that is leased: a grant of a smaller one would be less than a unit.
-#[cfg(feature = "redis")]
-pub(crate) const LEAST_LEASED: u32 = 8;
+pub const LEAST_LEASED: u32 = 8;

@@ -5,12 +5,12 @@
 mod concurrency;
 pub(crate) mod demand;
 mod heaviest;
-mod leasing;
+pub(crate) mod leasing;
 pub(crate) mod mode;
-mod names;
+pub(crate) mod names;
 mod on_store_failure;
 mod patience;
-mod penalty;
+pub(crate) mod penalty;
 pub(crate) mod scope;
 mod shown;
 mod stored;
@@ -32,8 +32,6 @@ pub use self::on_store_failure::OnStoreFailure;
 pub use self::penalty::Penalty;
 pub use self::unsettled::Unsettled;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::leasing::LEAST_LEASED;
 pub(crate) use self::mode::DeclaredModes;
 pub(crate) use self::names::check_names;
 pub(crate) use self::patience::Patience;

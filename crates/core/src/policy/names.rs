@@ -9,9 +9,13 @@ pub(super) const PRINTABLE: &str = "name a policy with 1 to 64 printable charact
 /// Marks the name of a policy that counts in parts.
 pub(super) const PARTS: char = '‰';
 
-/// Rejects policies with the same name, and names that a header cannot contain. A policy that [counts in
-/// parts](super::Policy::into_stored) has a mark after its name.
-pub(crate) fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
+/// Rejects policies with the same name, and names that a header cannot contain. A policy that counts in
+/// parts has a mark after its name.
+///
+/// # Errors
+///
+/// When a name is not one, or appears twice.
+pub fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
     const LONGEST: usize = 64;
     let printable = |byte: u8| (0x20..=0x7e).contains(&byte);
     let mut taken = HashSet::new();

@@ -60,7 +60,9 @@ impl Policy {
     }
 
     /// Returns the factor, and the algorithm in units, of a policy that counts in parts.
-    pub(crate) fn parts(&self) -> Option<(&FactorCell, &Algorithm)> {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn parts(&self) -> Option<(&FactorCell, &Algorithm)> {
         if !self.name.ends_with(PARTS) {
             return None;
         }

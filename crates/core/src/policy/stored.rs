@@ -90,7 +90,9 @@ impl Policy {
     }
 
     /// Returns whether two requests of one key may have different limits at the same time.
-    pub(crate) fn limits_differ(&self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn limits_differ(&self) -> bool {
         self.limits_differ
     }
 

@@ -59,8 +59,28 @@ pub enum Amendment {
 }
 
 impl Amendment {
+    /// Returns its name in the scripts of Redis.
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refund => "refund",
+            Self::TakeBack(_) => "take back",
+            Self::Settle | Self::Add(_) => "settle",
+            Self::Reset => "reset",
+            Self::Block(_) => "block",
+            Self::Unblock => "unblock",
+            Self::GiveBack(_) => "give back",
+            Self::Override(..) => "override",
+            Self::EndOverride => "end override",
+            Self::Release => "release",
+        }
+    }
+
     /// Returns whether it charges a request after the fact, or gives its charge back.
-    pub(crate) fn settles(self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn settles(self) -> bool {
         matches!(
             self,
             Self::Refund | Self::TakeBack(_) | Self::Settle | Self::Add(_)
@@ -69,8 +89,9 @@ impl Amendment {
 
     /// Returns whether a node gives back the units of the key that it has leased: it could spend them despite
     /// the change.
-    #[cfg(feature = "redis")]
-    pub(crate) fn ends_leases(self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn ends_leases(self) -> bool {
         matches!(
             self,
             Self::Reset | Self::Block(_) | Self::Unblock | Self::Override(..) | Self::EndOverride
@@ -79,12 +100,16 @@ impl Amendment {
 
     /// Returns the [answer](super::Ledger::amend) about no key at all, to which those about keys are
     /// [added](Self::and).
-    pub(crate) fn answer_about_none(self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn answer_about_none(self) -> bool {
         self != Self::Unblock
     }
 
     /// Returns the answer about some keys and another one.
-    pub(crate) fn and(self, some: bool, another: bool) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn and(self, some: bool, another: bool) -> bool {
         match self {
             Self::Unblock => some || another,
             _ => some && another,
@@ -92,7 +117,9 @@ impl Amendment {
     }
 
     /// Returns whether it concerns a charge that was made in this process because the store was away.
-    pub(crate) fn is_of_a_degraded_charge(self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn is_of_a_degraded_charge(self) -> bool {
         match self {
             Self::TakeBack(taken) | Self::Add(taken) => taken.is_degraded(),
             Self::GiveBack(departure) => departure.is_degraded(),

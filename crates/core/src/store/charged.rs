@@ -73,7 +73,9 @@ impl Charged {
     }
 
     /// Makes an answer of outcomes that come now or later, and writes those that come now in place.
-    pub(in crate::store) fn of(
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn of(
         charges: &[Charge],
         answer: Reply<Result<Outcomes, StoreError>>,
         outcomes: &mut Outcomes,
@@ -110,7 +112,11 @@ impl fmt::Debug for Charged {
     }
 }
 
-/// Checks a store's answer to these charges; see [`check`].
+/// Checks a store's answer to these charges; see `check`.
+///
+/// # Errors
+///
+/// When the store has failed, or has answered about other policies.
 #[inline]
 pub fn answered(
     charges: &[Charge],
@@ -176,7 +182,7 @@ pub(super) fn mark(charges: &[Charge], outcomes: &mut Outcomes) {
 }
 
 /// Returns the error for an override with a limit that the policy's algorithm cannot have.
-pub(super) fn cannot_have() -> StoreError {
+pub fn cannot_have() -> StoreError {
     let cause = "the policy's algorithm cannot have this limit";
     StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)
 }

@@ -2,8 +2,8 @@ use std::hash::Hasher;
 
 /// Hashes a number that is a hash already, in one of `SHARDS` shards that its last bits choose. These bits
 /// are equal in all of a shard, so they are moved to the end.
-#[derive(Default)]
-pub(super) struct Hashed<const SHARDS: usize>(u64);
+#[derive(Debug, Default)]
+pub struct Hashed<const SHARDS: usize>(u64);
 
 impl<const SHARDS: usize> Hasher for Hashed<SHARDS> {
     fn write(&mut self, _: &[u8]) {}

@@ -9,16 +9,13 @@
 //! read-modify-write.
 
 mod amendment;
-#[cfg(feature = "redis")]
-mod background;
+pub(crate) mod background;
 pub(crate) mod charged;
-mod denials;
-mod hashed;
+pub(crate) mod denials;
+pub(crate) mod hashed;
 mod memory;
 pub(crate) mod outage;
-mod outlook;
-#[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod outlook;
 mod reply;
 pub(crate) mod shared;
 mod slot;
@@ -38,8 +35,6 @@ pub(crate) use self::outage::Guarded;
 pub use self::outage::{Availability, NodeCount};
 pub(crate) use self::outlook::KeyOutlook;
 pub use self::outlook::Outlook;
-#[cfg(feature = "redis")]
-pub use self::redis::{Lease, RedisLedger, RedisStore, RedisStoreBuilder};
 pub use self::reply::Reply;
 pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
 pub use self::slot::Slot;
@@ -103,7 +98,9 @@ pub trait Store {
 }
 
 /// The reason of an error that concerns one key, rather than the store.
-const DAMAGED: &str = "damaged state";
+// For `tower-ratelimit-redis`.
+#[doc(hidden)]
+pub const DAMAGED: &str = "damaged state";
 
 /// The state of all keys under one list of policies.
 pub trait Ledger: fmt::Debug + Send + Sync + 'static {
@@ -389,8 +386,9 @@ impl Charge {
     }
 
     /// Returns how soft the charge is, as the scripts encode it.
-    #[cfg(feature = "redis")]
-    pub(crate) fn softness(&self) -> u8 {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn softness(&self) -> u8 {
         u8::from(self.is_soft) + u8::from(self.is_shadow)
     }
 

@@ -16,22 +16,29 @@ use crate::decision::{Outcome, Outcomes};
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Outlook {
-    pub(crate) outcomes: Outcomes,
-    pub(crate) keys: SmallVec<[KeyOutlook; 4]>,
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub outcomes: Outcomes,
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub keys: SmallVec<[KeyOutlook; 4]>,
 }
 
 /// The state of one key under one policy, and the moment as of which it is known.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyOutlook {
-    pub(crate) policy: usize,
+pub struct KeyOutlook {
+    /// The index of the policy.
+    pub policy: usize,
     /// The algorithm of the policy.
-    pub(crate) algorithm: Algorithm,
+    pub algorithm: Algorithm,
     /// The algorithm under the override of the key, if it has one.
-    pub(crate) own: Option<Algorithm>,
-    pub(crate) state: State,
-    pub(crate) at: Micros,
+    pub own: Option<Algorithm>,
+    /// The state of the key.
+    pub state: State,
+    /// When that was known.
+    pub at: Micros,
     /// How much longer the key is blocked.
-    pub(crate) blocked: Micros,
+    pub blocked: Micros,
 }
 
 /// Without the states.

@@ -24,7 +24,9 @@ impl<T> Reply<T> {
     }
 
     /// Maps the answer, once it is there.
-    pub(crate) fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> Reply<U>
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> Reply<U>
     where
         T: 'static,
     {

@@ -76,7 +76,6 @@ impl Kind for AnchoredWindow {
         act.packed(*self)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         super::Lua::of_window("anchored_window", include_str!("step.lua"), self.quota)
     }

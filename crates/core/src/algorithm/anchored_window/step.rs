@@ -45,7 +45,6 @@ impl InWindows for AnchoredWindow {
         Micros::new(self.period() - age(window, now))
     }
 
-    #[cfg(feature = "redis")]
     fn opens_with_a_request(self) -> bool {
         true
     }

@@ -58,7 +58,9 @@ impl ByHours {
     }
 
     /// Returns whether a debt may have drained through more switches than fit in a call.
-    pub(crate) fn has_too_many_switches(&self, now: Micros) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn has_too_many_switches(&self, now: Micros) -> bool {
         let from = now.saturating_sub(self.longest_drain());
         self.stretches(from, now).take(MOST_SWITCHES + 1).count() > MOST_SWITCHES
     }

@@ -1,7 +1,6 @@
 //! A limit that depends on the hour: another one at night, at weekends or on a date.
 
 mod hours;
-#[cfg(feature = "redis")]
 mod lua_text;
 mod schedule;
 mod step;
@@ -268,7 +267,6 @@ impl Kind for ByHours {
         }
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         let slowest = self.slowest();
         let none = super::Lua::of_numbers("unlimited", "", [0; 4]);

@@ -168,7 +168,6 @@ impl Kind for CalendarWindow {
         act.in_two_forms(*self, || Packed::of(*self))
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         super::Lua {
             calendar: Some(self.calendar),

@@ -9,7 +9,7 @@ pub(super) const SECOND: u64 = 1_000_000;
 
 /// The usage of a key, and until when that counts at least.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WindowUse {
+pub struct WindowUse {
     /// The end of the window in which it was charged.
     until: Micros,
     used: u64,

@@ -77,7 +77,6 @@ impl Kind for Concurrency {
         act.fixed(*self)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         let numbers = [self.most.into(), 0, 0, self.most.into()];
         super::Lua::of_numbers("concurrency", include_str!("step.lua"), numbers)

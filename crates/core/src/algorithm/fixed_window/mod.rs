@@ -78,7 +78,6 @@ impl Kind for FixedWindow {
         act.packed(*self)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         super::Lua::of_window("fixed_window", include_str!("step.lua"), self.quota)
     }

@@ -148,7 +148,6 @@ impl Kind for Gcra {
         self.with_rule_of(false, act)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         super::Lua::of_numbers(
             "gcra",

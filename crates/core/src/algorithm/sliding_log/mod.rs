@@ -132,7 +132,6 @@ impl Kind for SlidingLog {
         act.long(*self)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         super::Lua::of_window("sliding_log", include_str!("step.lua"), self.quota)
     }

@@ -204,7 +204,6 @@ impl Kind for SlidingSlots {
         act.long(*self)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         let limit = self.quota.limit().into();
         super::Lua::of_numbers(

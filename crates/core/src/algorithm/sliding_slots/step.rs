@@ -201,7 +201,6 @@ impl Step for SlidingSlots {
         self.next_unit(state, now)
     }
 
-    #[cfg(feature = "redis")]
     fn bin_end(&self, _: &State, now: Micros) -> Micros {
         let length = self.length().get();
         now.saturating_add(Micros::new(length - now.get() % length))

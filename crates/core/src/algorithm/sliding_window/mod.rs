@@ -82,7 +82,6 @@ impl Kind for SlidingWindow {
         act.packed(*self)
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         super::Lua::of_window("sliding_window", include_str!("step.lua"), self.quota)
     }

@@ -9,8 +9,8 @@ use crate::clock::Micros;
 
 /// The window that was charged last, by its number since the epoch, its count, and the count of the window
 /// before it.
-#[derive(Clone, Copy, Default, PartialEq)]
-pub(crate) struct Windows {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Windows {
     number: u64,
     previous: u64,
     current: u64,
@@ -185,7 +185,6 @@ impl Step for SlidingWindow {
         self.next_unit(state, now)
     }
 
-    #[cfg(feature = "redis")]
     fn bin_end(&self, _: &Windows, now: Micros) -> Micros {
         now.saturating_add(Micros::new(self.period() - self.elapsed(now)))
     }

@@ -2,7 +2,6 @@
 
 use crate::algorithm::State;
 use crate::algorithm::drain::{Drain, narrow};
-#[cfg(feature = "redis")]
 use crate::algorithm::lua::Lua;
 use crate::algorithm::step::{Fixed, MOST_OWED, Pack, Step, bits_of_count, largest_beside};
 use crate::clock::Micros;
@@ -50,7 +49,6 @@ impl ByInterval {
     }
 
     /// Returns the rule in Lua.
-    #[cfg(feature = "redis")]
     pub(super) fn lua(self) -> Lua {
         Lua::of_numbers(
             "by_interval",
@@ -210,7 +208,6 @@ impl Step for ByInterval {
     }
 
     /// Returns the next refill; `now` for a full bucket, which has none.
-    #[cfg(feature = "redis")]
     fn bin_end(&self, state: &Missing, now: Micros) -> Micros {
         match self.missing_at(now, *state) {
             Missing { tokens: 0, .. } => now,

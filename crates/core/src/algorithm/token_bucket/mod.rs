@@ -177,7 +177,6 @@ impl Kind for TokenBucket {
         }
     }
 
-    #[cfg(feature = "redis")]
     fn lua(&self) -> super::Lua {
         match self.interval_rule() {
             Some(rule) => rule.lua(),

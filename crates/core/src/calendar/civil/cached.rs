@@ -23,7 +23,6 @@ struct CachedWindows {
     /// The window that was found last. See [`packed`].
     present: AtomicU64,
     /// The window before or after it that was found last.
-    #[cfg(feature = "redis")]
     beside: AtomicU64,
 }
 
@@ -36,7 +35,6 @@ impl Calendar {
             || CachedWindows {
                 windows,
                 present: AtomicU64::new(NONE),
-                #[cfg(feature = "redis")]
                 beside: AtomicU64::new(NONE),
             },
         ))
@@ -54,7 +52,6 @@ impl Calendar {
 
     /// Returns the window before that one, or after it if that is nearer: a clock that differs by less than
     /// half a window is in one of the two.
-    #[cfg(feature = "redis")]
     pub(crate) fn beside(self, now: Micros) -> Span {
         let present = self.at(now);
         let to_its_end = present.until.saturating_sub(now);
@@ -163,7 +160,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redis")]
     #[test]
     fn the_window_beside_follows_or_comes_before() {
         let calendar = calendar(Unit::Month, "America/Sao_Paulo");
@@ -175,7 +171,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redis")]
     #[test]
     fn the_window_beside_is_the_nearer_one() {
         let calendar = calendar(Unit::Day, "UTC");

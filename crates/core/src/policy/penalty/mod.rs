@@ -103,8 +103,9 @@ impl Penalty {
     }
 
     /// Returns whether a refusal during a block begins it again.
-    #[cfg(feature = "redis")]
-    pub(crate) fn is_extended(&self) -> bool {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn is_extended(&self) -> bool {
         self.is_extended
     }
 
@@ -128,8 +129,9 @@ impl Penalty {
     }
 
     /// Returns the numbers of the rule in Lua, in the order in which it reads them.
-    #[cfg(feature = "redis")]
-    pub(crate) fn numbers(&self) -> [u64; 7] {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn numbers(&self) -> [u64; 7] {
         [
             self.refusals.into(),
             self.within.min(Micros::LONGEST).get(),
@@ -171,9 +173,11 @@ impl Penalty {
 
 /// The penalty of a policy, with its name.
 #[derive(Clone)]
-pub(crate) struct NamedPenalty {
-    pub(crate) policy: Arc<str>,
-    pub(crate) penalty: Penalty,
+pub struct NamedPenalty {
+    /// The name of the policy.
+    pub policy: Arc<str>,
+    /// Its penalty.
+    pub penalty: Penalty,
 }
 
 impl fmt::Debug for NamedPenalty {
@@ -192,7 +196,9 @@ impl Policy {
 
 impl Policy {
     /// Returns the penalty, if the policy has a limit.
-    pub(crate) fn named_penalty(&self) -> Option<NamedPenalty> {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn named_penalty(&self) -> Option<NamedPenalty> {
         let penalty = self.penalty.filter(|_| self.is_limited())?;
         let name = self.shown.as_ref().map_or(&self.name, |(name, _)| name);
         let policy = name.as_str().into();

@@ -19,7 +19,7 @@ use crate::store::Charge;
 use crate::store::hashed::Hashed;
 
 /// A denied charge as it is remembered. It gives the outcome of a later moment, if only time has passed.
-pub(in crate::store) trait Remembered {
+pub trait Remembered {
     /// The facts about the policy that it needs.
     type Policy;
 
@@ -32,7 +32,7 @@ pub(in crate::store) trait Remembered {
 /// A denial is remembered until its wait is over, counted from when the question was sent, and for no longer
 /// than `longest`: another node may have given the key something back.
 #[derive(Debug)]
-pub(in crate::store) struct DenialCache<N> {
+pub struct DenialCache<N> {
     longest: Duration,
     hasher: RandomState,
     shards: [Mutex<Shard<N>>; SHARDS],
@@ -60,12 +60,12 @@ struct Denial<N> {
 
 /// How long a denial lasts after it was received.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store) struct DenialSpan {
+pub struct DenialSpan {
     received: Instant,
     /// How long it is remembered.
     remembered: Duration,
     /// How long it is true. While the store is away, it is used for that long.
-    pub(in crate::store) wait: Duration,
+    pub wait: Duration,
 }
 
 /// A charge that was not made.
@@ -79,7 +79,7 @@ struct Denied<N> {
 
 /// A question that was sent to the store.
 #[derive(Debug)]
-pub(in crate::store) struct Sent {
+pub struct Sent {
     at: Instant,
     /// The epoch of the key of each charge.
     epochs: SmallVec<[KeyEpoch; 4]>,
@@ -90,7 +90,7 @@ pub(in crate::store) struct Sent {
 impl Sent {
     /// Returns how long a denial lasts that was received now. The request may pass after `wait`; `None` means
     /// that no wait helps. Returns `None` if its end has passed.
-    pub(in crate::store) fn lasts(&self, wait: Option<Micros>, now: Instant) -> Option<DenialSpan> {
+    pub fn lasts(&self, wait: Option<Micros>, now: Instant) -> Option<DenialSpan> {
         let wait = wait.map(Micros::to_duration);
         let until = self.at + wait.map_or(self.longest, |wait| wait.min(self.longest));
         // A denial that no wait ends can end by a change of the limit.
@@ -104,8 +104,7 @@ impl Sent {
     }
 
     /// Limits how long a denial is remembered.
-    #[cfg(feature = "redis")]
-    pub(in crate::store) fn at_most(self, longest: Duration) -> Self {
+    pub fn at_most(self, longest: Duration) -> Self {
         Self {
             longest: self.longest.min(longest),
             ..self
@@ -113,13 +112,15 @@ impl Sent {
     }
 }
 
-pub(in crate::store) const SHARDS: usize = 16;
+/// How many parts keys are spread over.
+pub const SHARDS: usize = 16;
 
 /// The number of denials at most. Each takes some 350 bytes, if it is of one policy.
 const MOST: usize = 10_000;
 
 impl<N: Remembered> DenialCache<N> {
-    pub(in crate::store) fn new(longest: Duration, epochs: Arc<KeyEpochs>) -> Self {
+    /// Makes an empty cache.
+    pub fn new(longest: Duration, epochs: Arc<KeyEpochs>) -> Self {
         Self {
             longest,
             hasher: RandomState::new(),
@@ -130,7 +131,7 @@ impl<N: Remembered> DenialCache<N> {
 
     /// Returns the outcomes of a remembered denial, if this request has one that has not ended. While the
     /// store is away, a denial is used until its whole wait is over.
-    pub(in crate::store) fn replay(
+    pub fn replay(
         &self,
         (charges, policies): (&[Charge], &[N::Policy]),
         now: Instant,
@@ -157,7 +158,7 @@ impl<N: Remembered> DenialCache<N> {
     }
 
     /// Notes that a question about these charges is about to be sent.
-    pub(in crate::store) fn send(&self, charges: &[Charge], now: Instant) -> Sent {
+    pub fn send(&self, charges: &[Charge], now: Instant) -> Sent {
         Sent {
             at: now,
             epochs: charges
@@ -170,7 +171,7 @@ impl<N: Remembered> DenialCache<N> {
 
     /// Remembers a denial that was decided at this moment: for each charge its numbers, and whether it is why
     /// the request was denied.
-    pub(in crate::store) fn remember(
+    pub fn remember(
         &self,
         charges: &[Charge],
         sent: Sent,
@@ -197,8 +198,7 @@ impl<N: Remembered> DenialCache<N> {
     }
 
     /// Forgets the denial of a request that the store has allowed.
-    #[cfg(feature = "redis")]
-    pub(in crate::store) fn forget(&self, charges: &[Charge]) {
+    pub fn forget(&self, charges: &[Charge]) {
         let hash = self.hash(charges);
         let mut shard = self.shard(hash);
         shard.young.remove(&hash);
@@ -279,7 +279,7 @@ mod tests {
     const POLICIES: [bool; 1] = [true];
 
     fn denials() -> DenialCache<AgingOutcome> {
-        DenialCache::new(LONGEST, Arc::new(KeyEpochs::new()))
+        DenialCache::new(LONGEST, Arc::new(KeyEpochs::default()))
     }
 
     fn charge(key: u32) -> [Charge; 1] {

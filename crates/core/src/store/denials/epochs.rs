@@ -8,14 +8,14 @@ use crate::store::Charge;
 
 /// Counts how often the state of a key was changed through any ledger of the store. Many keys share a count.
 #[derive(Debug)]
-pub(in crate::store) struct KeyEpochs {
+pub struct KeyEpochs {
     hasher: RandomState,
     numbers: [AtomicU64; NUMBERS],
 }
 
 /// The count of a key at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) struct KeyEpoch {
+pub struct KeyEpoch {
     /// Begins at 1, so that an `Option` of it needs no more room.
     place: NonZeroU16,
     number: u64,
@@ -23,23 +23,26 @@ pub(in crate::store) struct KeyEpoch {
 
 const NUMBERS: usize = 4_096;
 
-impl KeyEpochs {
-    pub(in crate::store) fn new() -> Self {
+impl Default for KeyEpochs {
+    fn default() -> Self {
         Self {
             hasher: RandomState::new(),
             numbers: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
+}
 
+impl KeyEpochs {
     /// Begins another epoch of these keys, whose state is about to be changed or may have been.
-    pub(in crate::store) fn advance(&self, charges: &[Charge]) {
+    pub fn advance(&self, charges: &[Charge]) {
         for charge in charges {
             let number = self.number(self.place(&charge.key));
             number.fetch_add(1, Ordering::Release);
         }
     }
 
-    pub(in crate::store) fn of(&self, key: &Key) -> KeyEpoch {
+    /// Returns the epoch of a key.
+    pub fn of(&self, key: &Key) -> KeyEpoch {
         let place = self.place(key);
         KeyEpoch {
             place,
@@ -48,7 +51,7 @@ impl KeyEpochs {
     }
 
     /// Returns whether the key has not been changed since.
-    pub(in crate::store) fn is_still(&self, epoch: KeyEpoch) -> bool {
+    pub fn is_still(&self, epoch: KeyEpoch) -> bool {
         self.number(epoch.place).load(Ordering::Acquire) == epoch.number
     }
 

@@ -9,12 +9,8 @@
 //! computed. Any other ledger returns [outcomes](crate::decision::Outcomes) alone: [`Remembering`] is a
 //! wrapper that remembers outcomes in which only the times change.
 
-mod cache;
-mod epochs;
+pub(crate) mod cache;
+pub(crate) mod epochs;
 mod remembering;
 
-#[cfg(feature = "redis")]
-pub(super) use self::cache::{DenialCache, Remembered, SHARDS, Sent};
-#[cfg(feature = "redis")]
-pub(super) use self::epochs::{KeyEpoch, KeyEpochs};
 pub(super) use self::remembering::{Remembering, SharedDenials};

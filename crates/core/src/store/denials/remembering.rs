@@ -47,7 +47,7 @@ pub(in crate::store) struct SharedDenials {
 impl SharedDenials {
     pub(in crate::store) fn new() -> Self {
         Self {
-            epochs: Arc::new(KeyEpochs::new()),
+            epochs: Arc::new(KeyEpochs::default()),
             times: AtomicU64::new(0),
         }
     }

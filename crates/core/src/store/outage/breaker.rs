@@ -48,9 +48,11 @@ enum Circuit {
 
 /// The part of the store that has a key, and the slot by which the part is found again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct KeyPart {
-    pub(in crate::store) part: u64,
-    pub(in crate::store) slot: u16,
+pub struct KeyPart {
+    /// The number of the part.
+    pub part: u64,
+    /// The slot of the key.
+    pub slot: u16,
 }
 
 /// The number of failures in a row that opens a part.
@@ -86,7 +88,6 @@ impl Breaker {
     }
 
     /// Returns whether the last call to some part failed.
-    #[cfg(feature = "redis")]
     pub(super) fn is_any_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed) > 0
     }

@@ -9,21 +9,15 @@
 //! a call there, and a call that fails is one failure.
 
 mod availability;
-mod breaker;
+pub(crate) mod breaker;
 mod guard;
 pub(crate) mod guarded;
 mod node_count;
 mod remote_ledger;
 mod report;
-mod standby;
-mod watch;
+pub(crate) mod standby;
+pub(crate) mod watch;
 
 pub use self::availability::Availability;
-#[cfg(feature = "redis")]
-pub(super) use self::breaker::KeyPart;
 pub(crate) use self::guarded::Guarded;
 pub use self::node_count::NodeCount;
-#[cfg(feature = "redis")]
-pub(super) use self::standby::{Instead, Standby, away};
-#[cfg(feature = "redis")]
-pub(super) use self::watch::{Probe, Remote, Watch, late};

@@ -61,7 +61,9 @@ impl NodeCount {
     }
 
     /// Rejects 0, which an option of this name has set.
-    pub(in crate::store) fn check(&self, option: &'static str) -> Result<(), ConfigError> {
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn check(&self, option: &'static str) -> Result<(), ConfigError> {
         match self.get() {
             0 => Err(ConfigError::new(option, 0, REMEDY)),
             _ => Ok(()),

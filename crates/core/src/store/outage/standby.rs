@@ -12,7 +12,7 @@ use crate::policy::{OnStoreFailure, Policy};
 use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore, Outlook};
 
 /// A copy of the policies in this process, which decides while their store is away.
-pub(in crate::store) struct Standby {
+pub struct Standby {
     /// Under the limits of all nodes together.
     policies: Box<[Policy]>,
     nodes: NodeCount,
@@ -35,11 +35,10 @@ struct Share {
 
 /// A decision in place of the store, which has failed with this error; without one, it was not asked, since it is known to be
 /// away.
-pub(in crate::store) type Instead<T> =
-    fn(&Standby, &[Charge], Option<StoreError>) -> Result<T, StoreError>;
+pub type Instead<T> = fn(&Standby, &[Charge], Option<StoreError>) -> Result<T, StoreError>;
 
 /// Returns the error of a store that is known to be away, and was not asked.
-pub(in crate::store) fn away() -> StoreError {
+pub fn away() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("away")
         .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
@@ -56,7 +55,7 @@ pub(super) fn is_of_the_call(error: &StoreError) -> bool {
 
 impl Standby {
     /// Creates a standby of a node that has its share of every limit, or the whole one if nothing tells how many nodes there are.
-    pub(in crate::store) fn new(
+    pub fn new(
         policies: &[Policy],
         nodes: Option<NodeCount>,
         clock: Option<Arc<dyn Clock>>,
@@ -113,13 +112,17 @@ impl Standby {
     }
 
     /// Returns whether all of these are decided here.
-    pub(in crate::store) fn is_local(&self, charges: &[Charge]) -> bool {
+    pub fn is_local(&self, charges: &[Charge]) -> bool {
         let here = |charge| self.store_failure(charge) == OnStoreFailure::Local;
         charges.iter().all(here)
     }
 
     /// Returns the answer of the store, or decides here if the store has failed.
-    pub(in crate::store) fn unless_answered<T>(
+    ///
+    /// # Errors
+    ///
+    /// When a policy refuses without its store.
+    pub fn unless_answered<T>(
         &self,
         charges: &[Charge],
         answer: Result<T, StoreError>,
@@ -134,7 +137,11 @@ impl Standby {
     }
 
     /// Charges as a store does. If a policy refuses while the store is away, the request is refused.
-    pub(in crate::store) fn charge(
+    ///
+    /// # Errors
+    ///
+    /// When a policy refuses without its store.
+    pub fn charge(
         &self,
         charges: &[Charge],
         failure: Option<StoreError>,
@@ -145,7 +152,11 @@ impl Standby {
     }
 
     /// Takes as many units as there are.
-    pub(in crate::store) fn take_up_to(
+    ///
+    /// # Errors
+    ///
+    /// When a policy refuses without its store.
+    pub fn take_up_to(
         &self,
         charges: &[Charge],
         failure: Option<StoreError>,
@@ -162,7 +173,11 @@ impl Standby {
     }
 
     /// Returns the outcomes that [`charge`](Self::charge) would have.
-    pub(in crate::store) fn peek(
+    ///
+    /// # Errors
+    ///
+    /// When a policy refuses without its store.
+    pub fn peek(
         &self,
         charges: &[Charge],
         failure: Option<StoreError>,
@@ -173,7 +188,11 @@ impl Standby {
     }
 
     /// Returns the same without the states of the keys.
-    pub(in crate::store) fn outlook(
+    ///
+    /// # Errors
+    ///
+    /// When a policy refuses without its store.
+    pub fn outlook(
         &self,
         charges: &[Charge],
         failure: Option<StoreError>,
@@ -222,7 +241,11 @@ impl Standby {
 
     /// Follows changes to keys in the store, whether the store made them or not. A change of usage counts as
     /// made if it is made here.
-    pub(in crate::store) fn change(
+    ///
+    /// # Errors
+    ///
+    /// When a policy refuses without its store.
+    pub fn change(
         &self,
         charges: &[Charge],
         amendment: Amendment,
@@ -254,11 +277,11 @@ impl Standby {
 
     /// Gives back what a request has taken here, or adds to it. Returns `false` if turns of a queue could not be
     /// given back.
-    pub(in crate::store) fn settle(
-        &self,
-        charges: &[Charge],
-        amendment: Amendment,
-    ) -> Result<bool, StoreError> {
+    ///
+    /// # Errors
+    ///
+    /// When a policy refuses without its store.
+    pub fn settle(&self, charges: &[Charge], amendment: Amendment) -> Result<bool, StoreError> {
         let Some(shares) = self.opened() else {
             return Ok(true);
         };
@@ -267,8 +290,7 @@ impl Standby {
     }
 
     /// Frees slots that were taken here.
-    #[cfg(feature = "redis")]
-    pub(in crate::store) fn release(&self, charges: &[Charge]) {
+    pub fn release(&self, charges: &[Charge]) {
         if let Some(shares) = self.opened()
             && !charges.is_empty()
         {
@@ -299,7 +321,7 @@ impl Standby {
     }
 
     /// Records how much longer the charge's key is blocked, according to the store; zero means not at all.
-    pub(in crate::store) fn learn(&self, charge: &Charge, blocked: Micros) {
+    pub fn learn(&self, charge: &Charge, blocked: Micros) {
         // Neither needs room.
         let _ = if blocked > Micros::ZERO {
             let shares = self.shares();

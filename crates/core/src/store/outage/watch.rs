@@ -24,7 +24,7 @@ use crate::observe::{Calls, StoreStats};
 use crate::store::{Charge, Charges, Reply};
 
 /// A remote store that can be away, as a whole or in parts.
-pub(in crate::store) trait Remote: Send + Sync + 'static {
+pub trait Remote: Send + Sync + 'static {
     /// Returns the part that has this key, as far as is known. By default there is one part.
     fn place(&self, key: &Key) -> KeyPart {
         let _ = key;
@@ -56,10 +56,11 @@ pub(in crate::store) trait Remote: Send + Sync + 'static {
     fn longest_probe(&self) -> Duration;
 }
 
-pub(in crate::store) type Probe = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+/// Whether a store is back.
+pub type Probe = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 /// Watches whether a store is there, probes it while it is away, and reports to operators.
-pub(in crate::store) struct Watch {
+pub struct Watch {
     remote: Arc<dyn Remote>,
     nodes: Option<NodeCount>,
     report: Report,
@@ -105,11 +106,7 @@ const WHOLE_LIMITS: Diagnostic = Diagnostic::new(
 
 impl Watch {
     /// Watches this store under this name in the log.
-    pub(in crate::store) fn new(
-        remote: Arc<dyn Remote>,
-        store: String,
-        nodes: Option<NodeCount>,
-    ) -> Self {
+    pub fn new(remote: Arc<dyn Remote>, store: String, nodes: Option<NodeCount>) -> Self {
         Self {
             nodes,
             breaker: Breaker::new(remote.are_parts_guessed()),
@@ -124,13 +121,12 @@ impl Watch {
     }
 
     /// Returns the counts of calls to the store.
-    #[cfg(feature = "redis")]
-    pub(in crate::store) fn calls(&self) -> &Calls {
+    pub fn calls(&self) -> &Calls {
         &self.calls
     }
 
     /// Returns the counts of the store, for a store of this kind.
-    pub(in crate::store) fn stats(&self, kind: &'static str) -> StoreStats {
+    pub fn stats(&self, kind: &'static str) -> StoreStats {
         let mut stats = StoreStats::new(kind);
         self.report.store().clone_into(&mut stats.name);
         stats.nodes = self.nodes.as_ref().map(NodeCount::get);
@@ -144,7 +140,7 @@ impl Watch {
 
     /// Notes that these policies are decided without the store while it is away. If nothing tells how many nodes there are,
     /// warns once of what an outage can let through, of each `store`, such as `the store "ratelimit"`.
-    pub(in crate::store) fn stands_in(&self, standby: &Arc<Standby>, store: &str) {
+    pub fn stands_in(&self, standby: &Arc<Standby>, store: &str) {
         self.report.add(Arc::downgrade(standby));
         if self.nodes.is_none() && standby.keeps_any() {
             warn_once_of(&WHOLE_LIMITS, store.to_owned());
@@ -152,7 +148,7 @@ impl Watch {
     }
 
     /// Returns whether a server that one of these charges needs is known to be away.
-    pub(in crate::store) fn is_away(self: &Arc<Self>, charges: &[Charge]) -> bool {
+    pub fn is_away(self: &Arc<Self>, charges: &[Charge]) -> bool {
         if !self.breaker.is_any_open() {
             return false;
         }
@@ -172,13 +168,12 @@ impl Watch {
     }
 
     /// Returns the number of the part that has this key.
-    #[cfg(feature = "redis")]
-    pub(in crate::store) fn part(&self, key: &Key) -> u64 {
+    pub fn part(&self, key: &Key) -> u64 {
         self.remote.place(key).part
     }
 
     /// Begins a call to the server of this key.
-    pub(in crate::store) fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
+    pub fn waiting(self: &Arc<Self>, key: &Key) -> Waiting {
         Waiting {
             watch: Arc::clone(self),
             place: self.remote.place(key),
@@ -210,8 +205,7 @@ impl Watch {
     }
 
     /// Records that the server of this key has written what a call needed.
-    #[cfg(feature = "redis")]
-    pub(in crate::store) fn has_written(&self, key: &Key) {
+    pub fn has_written(&self, key: &Key) {
         if self.breaker.is_any_failing() {
             self.breaker.succeeded(self.remote.place(key).part, true);
         }
@@ -241,7 +235,7 @@ impl Watch {
     }
 
     /// Logs an error that concerns some requests, and not the server as a whole.
-    pub(in crate::store) fn log_partial(&self, error: &StoreError) {
+    pub fn log_partial(&self, error: &StoreError) {
         let mut times = self.times();
         let is_due = times
             .some_logged
@@ -294,7 +288,7 @@ impl Watch {
 
     /// Decides a request here while a server that it needs is known to be away. If the probes are overdue, the request probes
     /// first.
-    pub(in crate::store) fn decide_without<T: Send + 'static>(
+    pub fn decide_without<T: Send + 'static>(
         self: &Arc<Self>,
         standby: &Arc<Standby>,
         charges: &[Charge],
@@ -344,7 +338,7 @@ impl Watch {
 
 /// A call without an answer yet. Dropping it after a while counts as a failure of the server, as a missed
 /// deadline does, unless the server answers other calls: a client may give up as often as it likes.
-pub(in crate::store) struct Waiting {
+pub struct Waiting {
     watch: Arc<Watch>,
     place: KeyPart,
     since: Instant,
@@ -354,8 +348,7 @@ pub(in crate::store) struct Waiting {
 impl Waiting {
     /// Ends the call, with the store's error if there is one. An error that concerns one key alone is not a
     /// failure. Whether the store has [written](Watch::has_written) is told by itself.
-    #[cfg(feature = "redis")]
-    pub(in crate::store) fn end(self, failure: Option<&StoreError>) {
+    pub fn end(self, failure: Option<&StoreError>) {
         self.end_with(failure, false);
     }
 
@@ -391,7 +384,7 @@ impl Drop for Waiting {
 }
 
 /// Returns the error of a call that has missed its deadline.
-pub(in crate::store) fn late() -> StoreError {
+pub fn late() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable)
         .because("timed out")
         .caused_by("it did not answer in time")
@@ -435,6 +428,12 @@ impl fmt::Debug for Watch {
         f.debug_struct("Watch")
             .field("breaker", &self.breaker)
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").finish_non_exhaustive()
     }
 }
 

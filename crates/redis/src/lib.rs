@@ -1,0 +1,320 @@
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![doc = include_str!("../README.md")]
+
+mod address;
+mod batcher;
+mod builder;
+mod calls;
+#[cfg(feature = "cluster")]
+mod cluster;
+mod connection;
+mod counting;
+mod denials;
+mod failure;
+#[cfg(test)]
+#[path = "../tests/unit/functions.rs"]
+mod functions;
+mod glue;
+mod greeting;
+mod in_use;
+mod lease;
+mod lease_options;
+mod leases;
+mod ledger;
+mod lending;
+mod link;
+#[cfg(feature = "cluster")]
+mod node;
+mod not_leased;
+mod numbers;
+mod opened;
+mod pairs;
+mod promise;
+mod query;
+mod questions;
+#[cfg(feature = "cluster")]
+mod ranges;
+mod reconnecting;
+mod remote;
+mod renewal;
+mod reply;
+mod script;
+#[cfg(feature = "sentinel")]
+mod sentinel;
+mod server;
+mod settlement;
+mod slots;
+#[cfg(feature = "cluster")]
+mod view;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use self::batcher::Batcher;
+use self::calls::Calls;
+use self::counting::Counting;
+use self::denials::DenialCache;
+use self::in_use::SlotsInUse;
+use self::lease::{NodeClock, Terms};
+use self::leases::Leases;
+use self::link::Link;
+use self::not_leased::{SmallLimits, terms};
+use self::opened::OpenedPolicy;
+use self::query::Deciding;
+use self::script::Script;
+use self::settlement::Settling;
+use tower_ratelimit_core::__internal::Lua;
+use tower_ratelimit_core::__internal::check_names;
+use tower_ratelimit_core::__internal::{KeyEpochs, Standby, Watch};
+use tower_ratelimit_core::algorithm::Algorithm;
+use tower_ratelimit_core::clock::Clock;
+use tower_ratelimit_core::clock::Micros;
+use tower_ratelimit_core::error::ConfigError;
+use tower_ratelimit_core::key::{IntoKey, KeyName};
+use tower_ratelimit_core::policy::Policy;
+use tower_ratelimit_core::store::{Availability, NodeCount, Store};
+
+pub use self::builder::RedisStoreBuilder;
+pub use self::lease_options::Lease;
+pub use self::ledger::RedisLedger;
+
+/// Keeps state in Redis or Valkey, where many nodes share it.
+///
+/// One script decides a request in one round trip, for all policies or none, at a moment of the server's
+/// clock. Over one server that is exact, however many nodes ask. [Many nodes](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html) says
+/// what is not exact: keys of a request that are on different servers of a cluster, denials, which are
+/// remembered for a second at most, and what a failover loses. It also says how to run a server, and how much
+/// memory a key takes there.
+///
+/// [`new`](Self::new) connects with the first request, and [`connect`](Self::connect) at once; the
+/// [`builder`](Self::builder) has the options, clusters, and connections of your own. Clones share a
+/// connection.
+///
+/// ```no_run
+/// use tower_ratelimit_core::{Limiter, Policy, TokenBucket};
+/// use tower_ratelimit_redis::RedisStore;
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = RedisStore::connect("redis://127.0.0.1:6379/").await?;
+/// let limiter = Limiter::builder()
+///     .policy(Policy::new("mails", TokenBucket::per_second(5).burst(10)))
+///     .store(store)
+///     .build()?;
+/// let decision = limiter.check("ann@example.org", 1).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Runtimes
+///
+/// The first request starts a thread of the store, which ends with the last clone and limiter. It connects, calls, settles,
+/// renews and probes, so that requests may come from any runtimes, which may end, sleep or be busy. A request waits by a timer
+/// of its own runtime. If the clock of that runtime is [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), the
+/// timer fires at once and the request is decided without the store: tests [move a `ManualClock`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/testing/index.html)
+/// instead.
+#[derive(Clone)]
+pub struct RedisStore {
+    link: Arc<Link>,
+    watch: Arc<Watch>,
+    prefix: Arc<str>,
+    nodes: Option<NodeCount>,
+    /// Counts the nodes, if that was asked for.
+    counting: Option<Arc<Counting>>,
+    remember_denials_for: Duration,
+    slot_life: Duration,
+    /// The longest life of a leased unit, or `None` if no unit is leased.
+    lease: Option<Micros>,
+    opened: Arc<Mutex<Vec<Weak<Calls>>>>,
+    epochs: Arc<KeyEpochs>,
+    changes: Arc<KeyEpochs>,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+/// The version of the layout of keys and states. Nodes with different versions do not see each other's
+/// states.
+const LAYOUT: u32 = 1;
+
+impl RedisStore {
+    /// Returns the key under which Redis has the state of this key under this policy, for operators.
+    ///
+    /// It is the prefix, the version of the layout, the client in braces, so that all its states are in one
+    /// slot of a cluster, the policy's name, its algorithm and its period.
+    ///
+    /// ```
+    /// use tower_ratelimit_core::{Policy, TokenBucket};
+    /// use tower_ratelimit_redis::RedisStore;
+    ///
+    /// let store = RedisStore::new("redis://127.0.0.1:6379/")?;
+    /// let policy: Policy = Policy::new("default", TokenBucket::per_second(5));
+    /// assert_eq!(
+    ///     store.store_key(&policy, "ann"),
+    ///     "ratelimit:1:{t:ann}:default:token-bucket/second",
+    /// );
+    /// # Ok::<(), tower_ratelimit_core::ConfigError>(())
+    /// ```
+    pub fn store_key(&self, policy: &impl AsRef<Policy>, key: impl IntoKey) -> String {
+        let name = key.into_key().name();
+        state_key(&self.prefix, &name, &suffix(policy.as_ref()))
+    }
+
+    /// Returns how many calls to the server took how long, as `Times` counts them.
+    // For `tower-ratelimit-adapt`.
+    #[doc(hidden)]
+    pub fn times_of_calls(&self) -> Vec<u64> {
+        self.watch.calls().all_times()
+    }
+}
+
+impl RedisStore {
+    /// Gives back the units that this process has leased and not spent; see [`RedisStoreBuilder::lease`].
+    /// Call it before the process ends, after the last request: units that are not given back lapse at the
+    /// end of their life. It waits for the answers that bring more of them, and for the server to hear of all, for no longer
+    /// than the [deadline](RedisStoreBuilder::deadline) each.
+    ///
+    /// Without leases it does nothing. Limiters and layers over the store continue, and lease again.
+    pub async fn give_leases_back(&self) {
+        let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
+        for calls in opened {
+            if calls.leases.is_some() {
+                let link = Arc::clone(&calls.link);
+                let given = async move { lending::give_back(&calls).await };
+                let _ = link.wait(2, link.background.run(given)).await;
+            }
+        }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Vec<Weak<Calls>>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for RedisStore {
+    type Ledger = RedisLedger;
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    /// `None`: its ledgers handle an outage by themselves.
+    fn availability(&self) -> Option<Availability> {
+        None
+    }
+
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
+    fn holds_slots(&self) -> bool {
+        true
+    }
+
+    fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
+        check_names(given.iter().map(Policy::name))?;
+        check_hours(given)?;
+        let counted = given
+            .iter()
+            .map(|policy| OpenedPolicy::new(policy, suffix(policy)));
+        let policies: Arc<[OpenedPolicy]> = counted.collect();
+        let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
+        let in_use = rules_that_hold(&policies);
+        let terms = self.lease.map(|life| terms(given, life));
+        let deciding = Deciding::new(&policies, terms.clone());
+        let leases = terms.map(|terms| self.leases(given, terms));
+        let standby = self.standby(given);
+        if let Some(counting) = &self.counting {
+            counting.begin(&self.link, &self.prefix);
+        }
+        let calls = Arc::new(Calls {
+            standby,
+            watch: Arc::clone(&self.watch),
+            charge: Batcher::new(deciding, &self.link, &self.watch),
+            settle: Batcher::new(Settling::new(&policies), &self.link, &self.watch),
+            amend: Script::of(&rules, include_str!("amend.lua")),
+            take: Script::of(&rules, include_str!("take.lua")),
+            renew: Script::of(&in_use, include_str!("renew.lua")),
+            in_use: SlotsInUse::new(self.slot_life),
+            denials: self.denials(),
+            epochs: Arc::clone(&self.epochs),
+            changes: Arc::clone(&self.changes),
+            leases,
+            link: Arc::clone(&self.link),
+            prefix: Arc::clone(&self.prefix),
+            policies,
+            clock: self.clock.clone(),
+        });
+        if self.lease.is_some() {
+            let mut opened = self.opened();
+            opened.retain(|calls| calls.strong_count() > 0);
+            opened.push(Arc::downgrade(&calls));
+        }
+        Ok(RedisLedger::new(calls))
+    }
+}
+
+impl RedisStore {
+    /// Creates the leases of a ledger for these policies.
+    fn leases(&self, policies: &[Policy], terms: Box<[Option<Terms>]>) -> Leases {
+        let clock = NodeClock::new(self.clock.clone());
+        let terms = (terms, SmallLimits::new(policies));
+        Leases::new(clock, terms, Arc::clone(&self.changes))
+    }
+
+    /// Creates the copy of these policies that decides while the server is away.
+    fn standby(&self, policies: &[Policy]) -> Arc<Standby> {
+        let clock = self.clock.clone();
+        let standby = Arc::new(Standby::new(policies, self.nodes.clone(), clock));
+        let store = format!("the store {:?}", self.prefix);
+        self.watch.stands_in(&standby, &store);
+        standby
+    }
+
+    /// Creates the cache of denials, unless denials are not remembered.
+    fn denials(&self) -> Option<DenialCache> {
+        let remembers = !self.remember_denials_for.is_zero() && self.clock.is_none();
+        remembers.then(|| DenialCache::new(self.remember_denials_for, Arc::clone(&self.epochs)))
+    }
+}
+
+fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {
+    let in_use = policies
+        .iter()
+        .filter(|policy| policy.algorithm.limits_concurrency());
+    in_use.filter_map(|policy| policy.lua).collect()
+}
+
+/// The client is in braces, so that all its states are on one node of a cluster.
+fn state_key(prefix: &str, key: &KeyName, suffix: &str) -> String {
+    format!("{prefix}:{LAYOUT}:{{{key}}}:{suffix}")
+}
+
+/// Returns the policy's name and the frame of its states.
+fn suffix(policy: &Policy) -> String {
+    format!("{}:{}", policy.name(), policy.algorithm().frame_text())
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("link", &self.link)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rejects a bucket whose debt drains through more switches of its hours than each call can send to a server.
+fn check_hours(policies: &[Policy]) -> Result<(), ConfigError> {
+    let now = Micros::by_this_node();
+    let too_many = |policy: &&Policy| match policy.algorithm() {
+        Algorithm::ByHours(hours) => hours.has_too_many_switches(now),
+        _ => false,
+    };
+    match policies.iter().find(too_many) {
+        None => Ok(()),
+        Some(policy) => {
+            let remedy = "let the bucket drain through 64 switches at most: give it a shorter period, a smaller burst or \
+                          fewer hours; a window can have any";
+            Err(ConfigError::quoting("hours", policy.name(), remedy))
+        }
+    }
+}
