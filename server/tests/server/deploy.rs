@@ -66,7 +66,7 @@ fn each_file_of_limits_has_no_mistake() {
         .lines()
         .flat_map(|line| [line.strip_prefix("    ").unwrap_or(line), "\n"])
         .collect();
-    let guide = read("docs/from-nginx.md");
+    let guide = read("server/docs/from-nginx.md");
     let of_the_guide = guide.split("```toml\n").skip(1);
     let mut texts: Vec<_> = of_the_guide
         .map(|rest| rest.split("```").next().unwrap().to_owned())
