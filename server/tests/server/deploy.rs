@@ -90,6 +90,7 @@ fn the_dashboard_and_the_alerts_name_metrics_that_there_are() {
     known.extend(words(&scraped, "ratelimitd_"));
     // Of a listener over TLS alone.
     known.insert("ratelimitd_certificate_error");
+    known.insert("ratelimitd_certificate_expiration_timestamp_seconds");
     let dashboard: Value = serde_json::from_str(&read("deploy/grafana/ratelimitd.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels
