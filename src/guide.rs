@@ -31,12 +31,6 @@ pub mod stability {}
 #[doc = include_str!("../docs/llm.md")]
 pub mod llm {}
 
-#[doc = include_str!("../docs/server.md")]
-pub mod server {}
-
-#[doc = include_str!("../docs/envoy.md")]
-pub mod envoy {}
-
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}
@@ -90,6 +84,3 @@ pub mod testing {}
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {}
-
-#[doc = include_str!("../docs/from-nginx.md")]
-pub mod from_nginx {}

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tower::ServiceExt;
 
 use crate::BoxError;
+use crate::server::LARGEST_WINDOW;
 use crate::stall::Watched;
 
 /// Sends calls to one upstream.
@@ -25,6 +26,10 @@ pub(crate) struct Calls {
     /// The lock is held while a connection opens, so that the calls of that time share it.
     connection: Arc<Mutex<Option<Connection>>>,
 }
+
+/// The bytes of one response that may wait for the client. Those of all have no other bound, or a few clients that take nothing would
+/// leave the others without responses.
+const UNTAKEN: u32 = 64 * 1024;
 
 type Connection = SendRequest<Watched<Incoming>>;
 
@@ -85,7 +90,11 @@ impl Calls {
             .oneshot(self.upstream.clone())
             .await?;
         let mut builder = http2::Builder::new(TokioExecutor::new());
-        let (opened, driver) = builder.timer(TokioTimer::new()).handshake(stream).await?;
+        builder
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(UNTAKEN)
+            .initial_connection_window_size(LARGEST_WINDOW);
+        let (opened, driver) = builder.handshake(stream).await?;
         tokio::spawn(async move {
             if let Err(error) = driver.await {
                 tracing::debug!("the connection to the upstream broke off: {error}");

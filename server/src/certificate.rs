@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{Error, InconsistentKeys, ServerConfig};
 use tokio::time::sleep;
@@ -41,6 +41,8 @@ pub struct Certificate {
 
 struct State {
     config: Arc<ServerConfig>,
+    /// When the first certificate of those in force expires, in seconds since 1970.
+    expiration: i64,
     /// The bytes of the newest files, whether they are in force or not.
     newest: Result<Texts, String>,
     /// Why the newest files are not in force.
@@ -63,10 +65,11 @@ impl Certificate {
     /// When a file cannot be read or has no PEM of its kind, and when the key is not that of the certificate.
     pub fn read(flag: &'static str, files: Files) -> Result<Self, String> {
         let texts = files.read(flag)?;
-        let config = files.config(flag, &texts)?;
+        let (config, expiration) = files.config(flag, &texts)?;
         warn_of_readers(flag, &files.key);
         let state = State {
             config: Arc::new(config),
+            expiration,
             newest: Ok(texts),
             error: None,
         };
@@ -99,9 +102,10 @@ impl Certificate {
         let mut state = self.lock();
         state.newest = newest;
         match config {
-            Ok(config) => {
+            Ok((config, expiration)) => {
                 tracing::info!("--{}-certificate was read again", self.flag);
                 state.config = Arc::new(config);
+                state.expiration = expiration;
                 state.error = None;
             }
             Err(error) => {
@@ -114,6 +118,11 @@ impl Certificate {
     /// Returns what speaks TLS to the next client.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         Arc::clone(&self.lock().config).into()
+    }
+
+    /// Returns when what is in force expires, in seconds since 1970: the certificate, or one of those that lead to its authority.
+    pub(crate) fn expiration(&self) -> i64 {
+        self.lock().expiration
     }
 
     /// Returns why the newest files are not in force.
@@ -141,10 +150,12 @@ impl Files {
         })
     }
 
-    fn config(&self, flag: &str, texts: &Texts) -> Result<ServerConfig, String> {
+    /// Returns what speaks TLS, and when it expires.
+    fn config(&self, flag: &str, texts: &Texts) -> Result<(ServerConfig, i64), String> {
         let of_certificate = |error: String| wrong(flag, "certificate", &self.certificate, error);
         let of_key = |error: String| wrong(flag, "key", &self.key, error);
         let certificates = tls::certificates(&texts.certificate).map_err(of_certificate)?;
+        let expiration = expiration(&certificates).map_err(of_certificate)?;
         let key =
             PrivateKeyDer::from_pem_slice(&texts.key).map_err(|error| of_key(error.to_string()))?;
         let builder = ServerConfig::builder_with_provider(tls::provider())
@@ -172,7 +183,7 @@ impl Files {
             error => of_certificate(error.to_string()),
         })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        Ok((config, expiration))
     }
 }
 
@@ -187,6 +198,17 @@ impl fmt::Debug for Certificate {
 
 fn wrong(flag: &str, of: &str, path: &Path, error: impl fmt::Display) -> String {
     format!("--{flag}-{of}: {}: {error}", path.display())
+}
+
+/// Returns when the first of these expires, in seconds since 1970.
+fn expiration(certificates: &[CertificateDer<'_>]) -> Result<i64, String> {
+    let mut first = i64::MAX;
+    for (index, certificate) in certificates.iter().enumerate() {
+        let (_, read) = x509_parser::parse_x509_certificate(certificate)
+            .map_err(|error| format!("certificate {} of the file: {error}", index + 1))?;
+        first = first.min(read.validity().not_after.timestamp());
+    }
+    Ok(first)
 }
 
 /// Warns if others than the owner and its group may read a secret.

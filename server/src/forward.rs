@@ -26,6 +26,9 @@ use crate::{Body, fields, told, trace};
 /// The time within which a connection to the upstream has to open.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// The longest head of a response over HTTP/1.1, and the bytes of its body that are read ahead of the client.
+const READ_AHEAD: usize = 64 * 1024;
+
 /// The service behind the gateway. It shows its address.
 #[derive(Clone, Debug)]
 pub struct Upstream {
@@ -81,7 +84,8 @@ impl Upstream {
         let mut builder = Client::builder(TokioExecutor::new());
         builder
             .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new());
+            .timer(TokioTimer::new())
+            .http1_max_buf_size(READ_AHEAD);
         let over_http1 = tls::connector(config.clone(), connector.clone(), false);
         let over_http2 = tls::connector(config, connector, true);
         let address = Uri::builder()

@@ -2,7 +2,7 @@
 //!
 //! A [`Gateway`] forwards requests to one upstream and streams bodies both ways. It limits requests by a file of limits,
 //! which can change while it runs. A proxy that is already there can ask it about a request, at `/_limit/check`.
-//! `docs/server.md` describes how to run it.
+//! [The guide](crate::guide) describes how to run it.
 //!
 //! | module | part of a request |
 //! | --- | --- |
@@ -41,6 +41,7 @@ mod fields;
 mod forward;
 mod framing;
 pub mod gateway;
+pub mod guide;
 mod head;
 pub mod limits;
 pub mod ops;

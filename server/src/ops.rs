@@ -28,6 +28,7 @@ use crate::token::Token;
 const OPEN: &str = "ratelimitd_connections";
 const REFUSED: &str = "ratelimitd_refused_connections_total";
 const CERTIFICATE: &str = "ratelimitd_certificate_error";
+const EXPIRATION: &str = "ratelimitd_certificate_expiration_timestamp_seconds";
 
 /// The operators of a server: who is on this machine, and who has the token.
 #[derive(Clone, Debug)]
@@ -140,7 +141,10 @@ fn status(
     status["unready_because"] = phase.why_not_ready().into();
     for (flag, server) in servers {
         if let Some(certificate) = server.certificate() {
-            status["certificates"][*flag] = json!({ "error": certificate.error() });
+            status["certificates"][*flag] = json!({
+                "error": certificate.error(),
+                "expires": certificate.expiration(),
+            });
         }
     }
     let json = [(CONTENT_TYPE, "application/json")];
@@ -210,6 +214,15 @@ fn publish((listener, server): &(&'static str, Server)) {
         );
         let is_refused = f64::from(u8::from(certificate.error().is_some()));
         gauge!(CERTIFICATE, "listener" => *listener).set(is_refused);
+        describe_gauge!(
+            EXPIRATION,
+            "When the certificate of a listener expires, or one of those that lead to its authority, in seconds since 1970"
+        );
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "no year of a certificate has so many seconds"
+        )]
+        gauge!(EXPIRATION, "listener" => *listener).set(certificate.expiration() as f64);
     }
 }
 

@@ -42,7 +42,16 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 const PING: Duration = Duration::from_secs(30);
 
 /// The bytes of one response of HTTP/2 that wait for the client.
-const UNSENT: usize = 64 * 1024;
+const UNSENT: usize = 16 * 1024;
+
+/// The bytes of one request of HTTP/2 that may wait for the upstream.
+const UNREAD: u32 = 128 * 1024;
+
+/// The bytes of all requests of a connection of HTTP/2 that may wait for the upstream.
+const UNREAD_OF_ALL: u32 = 256 * 1024;
+
+/// The largest window of HTTP/2 (RFC 9113, section 6.9.1).
+pub(crate) const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 
 /// What the clients of a listener may take. The defaults are those of the command line.
 #[derive(Clone, Debug)]
@@ -175,13 +184,15 @@ impl Server {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         A: Future<Output = io::Result<(T, SocketAddr)>>,
     {
-        let builder = self.builder();
+        let (of_clients, of_proxies) = (self.builder(false), self.builder(true));
         // Each connection has a receiver, so the sender knows when the last one has ended.
         let open = watch::Sender::new(());
         let begin = |stream: T, peer: SocketAddr| {
-            let Some(place) = self.places.take(peer.ip(), answers.is_proxy(peer)) else {
+            let is_proxy = answers.is_proxy(peer);
+            let Some(place) = self.places.take(peer.ip(), is_proxy) else {
                 return;
             };
+            let builder = if is_proxy { &of_proxies } else { &of_clients };
             let (its, builder, answers) = (self.clone(), builder.clone(), answers.clone());
             let open = open.subscribe();
             tokio::spawn(async move {
@@ -228,7 +239,15 @@ impl Server {
         }
     }
 
-    fn builder(&self) -> Builder<TokioExecutor> {
+    /// Returns how a connection is served, of a client or of a proxy.
+    fn builder(&self, is_proxy: bool) -> Builder<TokioExecutor> {
+        let Bounds { streams, .. } = self.bounds;
+        // The requests of a proxy are those of many clients, and one that the upstream does not take leaves room for the others.
+        let unread = if is_proxy {
+            UNREAD.saturating_mul(streams).min(LARGEST_WINDOW)
+        } else {
+            UNREAD_OF_ALL
+        };
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http1()
@@ -240,7 +259,9 @@ impl Server {
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
-            .max_concurrent_streams(self.bounds.streams)
+            .initial_stream_window_size(UNREAD)
+            .initial_connection_window_size(unread)
+            .max_concurrent_streams(streams)
             .max_header_list_size(u32::try_from(self.bounds.head_size).unwrap_or(u32::MAX))
             .max_send_buf_size(UNSENT);
         builder

@@ -41,7 +41,12 @@ fn examples() -> Vec<Example> {
             format: Format::Toml,
         });
     }
-    let folders = ["docs", "crates/config/docs", "crates/ops/docs"];
+    let folders = [
+        "docs",
+        "crates/config/docs",
+        "crates/ops/docs",
+        "server/docs",
+    ];
     let pages = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let pages = pages.into_iter().flatten();
     let pages = pages.map(|page| page.unwrap().path());

@@ -178,8 +178,11 @@ mod tests {
             let meaning = flag.get_help().unwrap();
             writeln!(table, "| `{spelled}` | {default} | {meaning} |").unwrap();
         }
-        let guide = include_str!("../../../docs/server.md");
-        assert!(guide.contains(&table), "docs/server.md lacks:\n{table}");
+        let guide = include_str!("../../docs/server.md");
+        assert!(
+            guide.contains(&table),
+            "server/docs/server.md lacks:\n{table}"
+        );
     }
 
     #[test]

@@ -182,6 +182,15 @@ impl Domains {
         domains.collect::<Result<_, _>>().map(Self)
     }
 
+    /// Follows the number of nodes that share the store.
+    pub(super) fn follow_nodes(&self) {
+        for domain in self.0.values() {
+            if let Some(standby) = &domain.standby {
+                standby.follow(&domain.limiter);
+            }
+        }
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Domain> {
         self.0.get(name)
     }

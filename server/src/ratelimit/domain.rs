@@ -12,6 +12,7 @@ use tower_ratelimit_config::__internal::state_name;
 use super::file::{self, UNITS};
 use super::question::{Asked, Limited};
 use super::rules::{Found, Level, Rule, key};
+use super::standby::Standby;
 use super::statistics::{Counts, Statistics};
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -27,6 +28,8 @@ pub(super) struct Domain {
     pub(super) name: String,
     pub(super) top: Level,
     pub(super) limiter: Limiter,
+    /// What stands in for the store; `None` if it always answers.
+    pub(super) standby: Option<Standby>,
     overrides: Vec<Override>,
     /// Whether the answer has metadata: a limit has some, or is a quota among which a caller chooses.
     pub(super) tells_metadata: bool,
@@ -89,12 +92,14 @@ impl Domain {
                 counts,
             });
         }
+        let limiter = open(builder.clone())?;
         Ok(Self {
+            standby: Standby::of(&limiter, builder)?,
+            limiter,
             tells_metadata: rules
                 .iter()
                 .any(|rule| rule.is_quota || rule.metadata.is_some()),
             replaces_some: rules.iter().any(|rule| !rule.replaces.is_empty()),
-            limiter: open(builder)?,
             overrides,
             name: file.name,
             top: file.top,

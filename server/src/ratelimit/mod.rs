@@ -1,8 +1,8 @@
 //! The rate limit service of Envoy, by files as `envoyproxy/ratelimit` reads them.
 //!
 //! `yaml.rs` reads a text, `file.rs` the limits in it, `tables.rs` those of the file of limits, and `directory.rs` all of them. `rules.rs` finds the limit of a
-//! descriptor, `domain.rs` has the limiter of all limits of a domain, `question.rs` decides about a request, and `answer.rs` writes
-//! the answer for Envoy. `json.rs` takes the same questions over HTTP.
+//! descriptor, `domain.rs` has the limiter of all limits of a domain, `question.rs` decides about a request, and `standby.rs` has the
+//! limiter for requests that the store does not answer in time. `answer.rs` writes the answer for Envoy. `json.rs` takes the same questions over HTTP.
 
 mod answer;
 mod directory;
@@ -12,6 +12,7 @@ mod file;
 pub(crate) mod json;
 mod question;
 mod rules;
+mod standby;
 mod statistics;
 mod tables;
 mod yaml;
@@ -19,7 +20,7 @@ mod yaml;
 use std::fmt;
 use std::future::poll_fn;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ pub use self::directory::Mistakes;
 pub use self::explain::{explain, understood};
 
 use self::directory::{Domains, Sources, Texts};
-use self::domain::{NoUnit, Open};
+use self::domain::{Domain, NoUnit, Open};
+use self::question::Asked;
 use self::statistics::{Statistics, add};
 use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::limits::Limits;
@@ -227,6 +229,7 @@ impl RateLimits {
     pub(crate) async fn follow(self) {
         loop {
             sleep(AGAIN).await;
+            self.inner.in_force().follow_nodes();
             let before = self.on_disk().await;
             if before.as_ref() == Some(&self.newest().texts) {
                 continue;
@@ -246,7 +249,8 @@ impl RateLimits {
         read.await.ok()
     }
 
-    /// Decides about the descriptors of a request, until this deadline or within the time of the options.
+    /// Decides about the descriptors of a request, until this deadline or within the time of the options. If the store has not
+    /// answered by then, each limit decides as it does while its store is away.
     ///
     /// # Errors
     ///
@@ -276,17 +280,24 @@ impl RateLimits {
         let left = |moment: Instant| moment.saturating_duration_since(Instant::now());
         let moment = deadline.and_then(|deadline| deadline.moment());
         let time = moment.map_or(self.inner.options.time, left);
-        let mut deciding = Box::pin(Arc::clone(&self.inner).decide(request));
+        let (inner, request) = (&self.inner, Arc::new(request));
+        let turn = Arc::new(Turn::default());
+        let deciding = Arc::clone(inner).decide(Arc::clone(&request), Arc::clone(&turn));
+        let mut deciding = Box::pin(deciding);
         let at_once = poll_fn(|context| Poll::Ready(deciding.as_mut().poll(context))).await;
         if let Poll::Ready(answer) = at_once {
             return answer;
         }
         // A task of its own: when nobody waits any more, what was taken is given back and what was told is settled all the same.
-        match timeout(time, tokio::spawn(deciding)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(unavailable("the server stops")),
-            Err(_) => Err(unavailable("the store has not answered in time")),
-        }
+        let mut deciding = tokio::spawn(deciding);
+        let in_time = timeout(time, &mut deciding).await;
+        let answer = match in_time {
+            Err(_) if turn.take() => return inner.decide_without_store(&request).await,
+            // It has been decided just now.
+            Err(_) => deciding.await,
+            Ok(answer) => answer,
+        };
+        answer.unwrap_or_else(|_| Err(unavailable("the server stops")))
     }
 
     /// Reports what was counted to the recorder.
@@ -321,31 +332,71 @@ impl RateLimits {
     }
 }
 
+/// The turn to answer a request, which is taken once: by the store, or when the time is over.
+#[derive(Debug, Default)]
+struct Turn(AtomicBool);
+
+impl Turn {
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+}
+
 impl Inner {
     async fn decide(
         self: Arc<Self>,
-        request: RateLimitRequest,
+        request: Arc<RateLimitRequest>,
+        turn: Arc<Turn>,
     ) -> Result<RateLimitResponse, NoAnswer> {
         let domains = self.in_force();
-        let statistics = &self.statistics;
         let Some(domain) = domains.get(&request.domain) else {
-            add(&statistics.unknown_domain, 1);
+            add(&self.statistics.unknown_domain, 1);
             return Ok(answer::of_unknown_domain(&request));
         };
+        let asked = self.asked(domain, &request)?;
+        let charges_refused = self.options.charge_refused;
+        let verdict = question::decide(&domain.limiter, &asked, charges_refused).await;
+        if !turn.take() {
+            return Err(late());
+        }
+        let verdict = verdict.map_err(unavailable)?;
+        question::count(&asked, &verdict);
+        let headers = self.options.headers;
+        Ok(answer::of(&request, domain, &asked, &verdict, headers))
+    }
+
+    /// Decides about a request that the store has not answered in time.
+    async fn decide_without_store(
+        &self,
+        request: &RateLimitRequest,
+    ) -> Result<RateLimitResponse, NoAnswer> {
+        let domains = self.in_force();
+        // The files may have changed meanwhile.
+        let domain = domains.get(&request.domain).ok_or_else(late)?;
+        let share = domain.standby.as_ref().ok_or_else(late)?.share();
+        let asked = self.asked(domain, request)?;
+        let kept = share.of(&asked).ok_or_else(late)?;
+        let charges_refused = self.options.charge_refused;
+        let verdict = question::decide(&share.limiter, &kept, charges_refused).await;
+        let verdict = verdict.map_err(unavailable)?;
+        add(&self.statistics.late, 1);
+        question::count(&asked, &verdict);
+        let headers = self.options.headers;
+        Ok(answer::of(request, domain, &asked, &verdict, headers))
+    }
+
+    /// Returns what each descriptor of a request asks.
+    fn asked<'a>(
+        &self,
+        domain: &'a Domain,
+        request: &RateLimitRequest,
+    ) -> Result<Vec<Asked<'a>>, NoAnswer> {
         let hits = request.hits_addend.max(1);
-        let asked = domain.asked(&request.descriptors, hits, statistics);
-        let asked = asked.map_err(|NoUnit| {
+        let asked = domain.asked(&request.descriptors, hits, &self.statistics);
+        asked.map_err(|NoUnit| {
             let message = "limit.unit is UNKNOWN; send the unit of the limit, from SECOND to YEAR";
             NoAnswer::Invalid(message.to_owned())
-        })?;
-        let Options {
-            charge_refused,
-            headers,
-            ..
-        } = self.options;
-        let verdict = question::decide(&domain.limiter, &asked, charge_refused).await;
-        let verdict = verdict.map_err(unavailable)?;
-        Ok(answer::of(&request, domain, &asked, &verdict, headers))
+        })
     }
 
     fn in_force(&self) -> Arc<Domains> {
@@ -355,6 +406,10 @@ impl Inner {
 
 fn unavailable(why: impl fmt::Display) -> NoAnswer {
     NoAnswer::Unavailable(why.to_string())
+}
+
+fn late() -> NoAnswer {
+    unavailable("the store has not answered in time")
 }
 
 /// Returns what is wrong with a request.

@@ -13,7 +13,7 @@ use super::rules::Rule;
 use super::statistics::{Counts, add};
 
 /// What a descriptor of a request asks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Asked<'a> {
     /// No limit holds.
     Nothing,
@@ -33,7 +33,7 @@ impl<'a> Asked<'a> {
 }
 
 /// A descriptor of a request with a limit.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Limited<'a> {
     pub(super) policy: &'a str,
     pub(super) key: Key,
@@ -349,33 +349,17 @@ impl<'q, 'a> Deciding<'q, 'a> {
         quotas == 0 || quotas_over < quotas
     }
 
-    /// Counts the request, and returns the verdict.
     fn end(self, passes: bool) -> Verdict {
         let mut retry_after = None;
         for (index, asked) in self.limited() {
-            let hits = u64::from(asked.hits);
-            let counts = &asked.counts;
-            add(&counts.asked, hits);
-            let Some(told) = self.told[index] else {
-                continue;
-            };
-            if !told.fits {
-                add(&counts.over, hits);
-                if asked.is_shadow() {
-                    add(&counts.shadow, hits);
-                } else if !passes {
-                    let outcome = self.outcomes[index];
-                    let wait = outcome.and_then(|outcome| {
-                        let next_unit = outcome.effective_window().filter(|_| asked.hits == 0);
-                        outcome.retry_after().or(next_unit)
-                    });
-                    retry_after = retry_after.max(wait);
-                }
-            } else if passes {
-                add(&counts.within, hits);
-                if told.remaining <= told.limit / 5 {
-                    add(&counts.near, hits);
-                }
+            let refuses = self.told[index].is_some_and(|told| !told.fits) && !asked.is_shadow();
+            if refuses && !passes {
+                let outcome = self.outcomes[index];
+                let wait = outcome.and_then(|outcome| {
+                    let next_unit = outcome.effective_window().filter(|_| asked.hits == 0);
+                    outcome.retry_after().or(next_unit)
+                });
+                retry_after = retry_after.max(wait);
             }
         }
         Verdict {
@@ -383,6 +367,31 @@ impl<'q, 'a> Deciding<'q, 'a> {
             told: self.told,
             retry_after,
             decision: self.decision,
+        }
+    }
+}
+
+/// Counts a request that has this answer.
+pub(super) fn count(asked: &[Asked<'_>], verdict: &Verdict) {
+    for (asked, told) in asked.iter().zip(&verdict.told) {
+        let Asked::Limited(asked) = asked else {
+            continue;
+        };
+        let (hits, counts) = (u64::from(asked.hits), &asked.counts);
+        add(&counts.asked, hits);
+        let Some(told) = told else {
+            continue;
+        };
+        if !told.fits {
+            add(&counts.over, hits);
+            if asked.is_shadow() {
+                add(&counts.shadow, hits);
+            }
+        } else if verdict.passes {
+            add(&counts.within, hits);
+            if told.remaining <= told.limit / 5 {
+                add(&counts.near, hits);
+            }
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Statistics {
     pub(super) calls: AtomicU64,
     pub(super) invalid: AtomicU64,
     pub(super) unavailable: AtomicU64,
+    /// Calls that were decided without the store, which had not answered in time.
+    pub(super) late: AtomicU64,
     pub(super) unknown_domain: AtomicU64,
     pub(super) loads: AtomicU64,
     pub(super) failed_loads: AtomicU64,
@@ -75,6 +77,7 @@ const UNITS: &str = "ratelimitd_descriptor_units_total";
 const NEAR: &str = "ratelimitd_descriptor_near_limit_units_total";
 const CALLS: &str = "ratelimitd_descriptor_calls_total";
 const FAILED: &str = "ratelimitd_descriptor_failed_calls_total";
+const LATE: &str = "ratelimitd_descriptor_calls_without_store_total";
 const NO_DOMAIN: &str = "ratelimitd_descriptor_unknown_domain_total";
 const LOADS: &str = "ratelimitd_descriptor_config_loads_total";
 const ERROR: &str = "ratelimitd_descriptor_config_error";
@@ -91,6 +94,10 @@ pub(super) fn publish(statistics: &Statistics, is_refused: bool) {
     );
     describe_counter!(CALLS, "Calls of the rate limit service");
     describe_counter!(FAILED, "Calls without an answer, by the reason");
+    describe_counter!(
+        LATE,
+        "Calls that were decided without the store, which had not answered in time"
+    );
     describe_counter!(NO_DOMAIN, "Calls with a domain that no file has");
     describe_counter!(
         LOADS,
@@ -124,6 +131,7 @@ pub(super) fn publish(statistics: &Statistics, is_refused: bool) {
     counter!(CALLS).absolute(read(&statistics.calls));
     counter!(FAILED, "reason" => "invalid").absolute(read(&statistics.invalid));
     counter!(FAILED, "reason" => "unavailable").absolute(read(&statistics.unavailable));
+    counter!(LATE).absolute(read(&statistics.late));
     counter!(NO_DOMAIN).absolute(read(&statistics.unknown_domain));
     counter!(LOADS, "result" => "in force").absolute(read(&statistics.loads));
     counter!(LOADS, "result" => "refused").absolute(read(&statistics.failed_loads));

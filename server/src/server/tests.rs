@@ -47,7 +47,7 @@ where
     let peer: SocketAddr = PEER.parse().unwrap();
     let place = server.places.take(peer.ip(), false).unwrap();
     tokio::spawn(async move {
-        let builder = server.builder();
+        let builder = server.builder(false);
         let _ = server.connection(&builder, stream, place, answer).await;
     });
     client
@@ -351,4 +351,119 @@ async fn a_peer_that_is_no_proxy_finds_nothing_below_the_reserved_path() {
         client.read_to_string(&mut answer).await.unwrap();
         assert_eq!(&answer[9..12], expected, "{peer} {path}");
     }
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+    [&head, payload].concat()
+}
+
+/// `POST http://a/`, with a body to come.
+const POST: &[u8] = b"\x83\x86\x84\x41\x01a";
+
+/// Begins a connection of HTTP/2, and waits until the server has told its settings.
+async fn greet(client: &mut DuplexStream) {
+    let greeting = [PREFACE, SETTINGS].concat();
+    client.write_all(greeting.as_bytes()).await.unwrap();
+    // Time passes only once nothing else happens.
+    sleep(Duration::from_secs(1)).await;
+}
+
+/// Returns the bytes that a connection grants for the bodies of all of its requests, and of each.
+async fn granted(client: &mut DuplexStream) -> (u32, u32) {
+    let (mut of_all, mut of_each) = (65_535, 65_535);
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
+    loop {
+        let mut head = [0; 9];
+        client.read_exact(&mut head).await.unwrap();
+        let mut payload = vec![0; number(&[0, head[0], head[1], head[2]]) as usize];
+        client.read_exact(&mut payload).await.unwrap();
+        match (head[3], head[4]) {
+            (4, 0) => {
+                let windows = payload.chunks(6).filter(|it| it[..2] == [0, 4]);
+                of_each = windows.map(|it| number(&it[2..])).last().unwrap_or(of_each);
+            }
+            (8, _) if number(&head[5..]) == 0 => of_all += number(&payload),
+            (8, _) => of_each += number(&payload),
+            // The answer to the ping that came after all else.
+            (6, 1) => return (of_all, of_each),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_http_2_takes_little_of_requests_that_nothing_reads() {
+    let keep = |request: Request<Incoming>, _| async move {
+        pending::<()>().await;
+        drop(request);
+        Response::new(full(""))
+    };
+    let mut client = client(1 << 20, keep);
+    greet(&mut client).await;
+    let mut sent = Vec::new();
+    for stream in (1..=15).step_by(2) {
+        sent.extend(frame(1, 4, stream, POST));
+        sent.extend((0..2).flat_map(|_| frame(0, 0, stream, &[0; 16 * 1024])));
+    }
+    sent.extend(PING.bytes());
+    client.write_all(&sent).await.unwrap();
+    // Nothing more is granted for the bytes that have come.
+    assert_eq!(granted(&mut client).await, (256 * 1024, 128 * 1024));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_proxy_do_not_take_the_room_of_each_other() {
+    let (mut client, stream) = duplex(1 << 16);
+    let server = Server::new(Bounds::default(), watch::channel(Phase::Ready).1);
+    let place = server.places.take([192, 0, 2, 1].into(), true).unwrap();
+    tokio::spawn(async move {
+        let builder = server.builder(true);
+        let _ = server.connection(&builder, stream, place, empty).await;
+    });
+    greet(&mut client).await;
+    client.write_all(PING.as_bytes()).await.unwrap();
+    assert_eq!(granted(&mut client).await, (100 * 128 * 1024, 128 * 1024));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_has_little_of_each_response_read_for_it() {
+    const PIECE: usize = 8 * 1024;
+    const ON_THE_WAY: usize = 1 << 16;
+    let read = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let endless = {
+        let read = Arc::clone(&read);
+        move |_, _| {
+            let read = Arc::clone(&read);
+            async move {
+                let pieces = std::iter::repeat_with(move || {
+                    read.fetch_add(PIECE, std::sync::atomic::Ordering::Relaxed);
+                    Ok(http_body::Frame::data(bytes::Bytes::from(vec![
+                        b'x';
+                        PIECE
+                    ])))
+                });
+                let body = http_body_util::StreamBody::new(tokio_stream::iter(pieces));
+                Response::new(body.boxed_unsync())
+            }
+        }
+    };
+    let mut client = client(ON_THE_WAY, endless);
+    let largest = LARGEST_WINDOW.to_be_bytes();
+    let mut sent = PREFACE.as_bytes().to_vec();
+    // The client would take all there is.
+    sent.extend(frame(4, 0, 0, &[&[0, 4], &largest[..]].concat()));
+    sent.extend(frame(8, 0, 0, &(LARGEST_WINDOW - 65_535).to_be_bytes()));
+    let streams = usize::try_from(Bounds::default().streams).unwrap();
+    for stream in (1..).step_by(2).take(streams) {
+        sent.extend(frame(1, 5, stream, POST));
+    }
+    client.write_all(&sent).await.unwrap();
+    // Time passes only once nothing else happens.
+    sleep(Duration::from_secs(1)).await;
+    let read = read.load(std::sync::atomic::Ordering::Relaxed);
+    let most = streams * (16 * 1024 + PIECE) + 2 * ON_THE_WAY;
+    assert!(streams * PIECE <= read && read <= most, "{read} of {most}");
 }

@@ -184,7 +184,7 @@ async fn a_malformed_body_is_the_fault_of_the_client() {
 /// nginx as the documentation configures it.
 #[tokio::test]
 async fn a_refusal_passes_nginx_for_no_content_type() {
-    let documented = include_str!("../../../docs/server.md");
+    let documented = include_str!("../../docs/server.md");
     let documented = documented.split("```nginx\n").nth(1).unwrap();
     let documented = documented.split("```").next().unwrap();
     for (more, admitted) in [

@@ -66,7 +66,7 @@ fn each_file_of_limits_has_no_mistake() {
         .lines()
         .flat_map(|line| [line.strip_prefix("    ").unwrap_or(line), "\n"])
         .collect();
-    let guide = read("docs/from-nginx.md");
+    let guide = read("server/docs/from-nginx.md");
     let of_the_guide = guide.split("```toml\n").skip(1);
     let mut texts: Vec<_> = of_the_guide
         .map(|rest| rest.split("```").next().unwrap().to_owned())
@@ -90,6 +90,7 @@ fn the_dashboard_and_the_alerts_name_metrics_that_there_are() {
     known.extend(words(&scraped, "ratelimitd_"));
     // Of a listener over TLS alone.
     known.insert("ratelimitd_certificate_error");
+    known.insert("ratelimitd_certificate_expiration_timestamp_seconds");
     let dashboard: Value = serde_json::from_str(&read("deploy/grafana/ratelimitd.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels

@@ -137,3 +137,29 @@ async fn a_request_in_flight_ends_before_the_gateway_does() {
     assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
     serving.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_head_of_the_upstream_that_is_too_large_is_not_kept() {
+    for (length, expected) in [(60, 200), (140, 502)] {
+        let (listener, upstream) = listener().await;
+        let scene = Scene::before(&upstream, WIDE).await;
+        let upstream = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            head(&mut stream).await;
+            let long = "x".repeat(length << 10);
+            let response =
+                format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-long: {long}\r\n\r\n");
+            // The gateway may hang up meanwhile.
+            let _ = stream.write_all(response.as_bytes()).await;
+            let _ = stream.read(&mut [0]).await;
+        };
+        let asked = scene.get("/", &[]);
+        let asked = async {
+            tokio::select! {
+                answer = asked => answer,
+                () = async { upstream.await; std::future::pending().await } => unreachable!(),
+            }
+        };
+        assert_eq!(asked.await.status(), expected, "{length} KiB");
+    }
+}

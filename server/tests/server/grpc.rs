@@ -1,6 +1,15 @@
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_stream::StreamExt;
@@ -11,7 +20,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::util::MapRequestLayer;
 
-use super::scene::{Scene, listener};
+use super::scene::{LONG, Scene, WIDE, listener};
 
 const LIMITS: &str = "[policies.address]\nquota = \"3/minute\"\nkey = \"client_ip\"\n";
 
@@ -112,4 +121,51 @@ async fn a_call_goes_to_an_upstream_that_has_closed_its_connection_and_is_there_
         stop.send(()).unwrap();
         serving.await.unwrap().unwrap();
     }
+}
+
+/// Answers each call with this many bytes.
+async fn long(listener: TcpListener, bytes: usize) {
+    const PIECE: Bytes = Bytes::from_static(&[b'x'; 16 * 1024]);
+    while let Ok((stream, _)) = listener.accept().await {
+        let service = service_fn(move |_: Request<Incoming>| async move {
+            let pieces = std::iter::repeat_n(PIECE, bytes / PIECE.len());
+            let pieces = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+            let body = StreamBody::new(tokio_stream::iter(pieces));
+            Ok::<_, Infallible>(Response::new(body))
+        });
+        let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        tokio::spawn(builder.serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+/// All calls share one connection to the upstream.
+#[tokio::test]
+async fn calls_whose_responses_nobody_takes_leave_others_theirs() {
+    const LENGTH: usize = 16 << 20;
+    let (listener, upstream) = listener().await;
+    tokio::spawn(long(listener, LENGTH));
+    let scene = Scene::before(&upstream, WIDE).await;
+    let open = async || {
+        let stream = TokioIo::new(scene.connect().await);
+        let opened = http2::handshake(TokioExecutor::new(), stream);
+        let (calls, connection) = opened.await.unwrap();
+        tokio::spawn(connection);
+        calls
+    };
+    let call = || {
+        let call = Request::post("http://a/a.B/C").header("content-type", "application/grpc");
+        call.body(Empty::<Bytes>::new()).unwrap()
+    };
+    let mut mute = open().await;
+    let mut untaken = Vec::new();
+    for _ in 0..10 {
+        untaken.push(mute.send_request(call()).await.unwrap());
+    }
+    let other = async {
+        let response = open().await.send_request(call()).await.unwrap();
+        response.into_body().collect().await.unwrap().to_bytes()
+    };
+    let taken = tokio::time::timeout(LONG, other).await.unwrap();
+    assert_eq!(taken.len(), LENGTH);
+    drop(untaken);
 }

@@ -31,6 +31,18 @@ impl Certificate {
         }
     }
 
+    /// One that expires with this year.
+    fn until(year: i32) -> Self {
+        let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year + 1, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self {
+            certificate: File::new("certificate.pem", &certificate.pem()),
+            key: File::new("key.pem", &key.serialize_pem()),
+        }
+    }
+
     fn der(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_file(self.certificate.path()).unwrap()
     }
@@ -83,8 +95,8 @@ impl Certificate {
 
 #[test]
 fn a_certificate_is_read_again_and_one_with_a_mistake_is_not() {
-    let (own, next) = (Certificate::new(), Certificate::new());
-    let first = Certificate::new();
+    let (own, next) = (Certificate::new(), Certificate::until(2199));
+    let first = Certificate::until(2099);
     own.replace(&first, &first);
     let (certificate, key) = (own.certificate.path(), own.key.path());
     let arguments = [
@@ -113,25 +125,50 @@ fn a_certificate_is_read_again_and_one_with_a_mistake_is_not() {
     let _ = io::Read::read_to_end(&mut plain, &mut rest);
     assert!(!rest.starts_with(b"HTTP"), "{rest:?}");
 
-    let told = |expected: &str, gauge: &str| {
+    let told = |expected: &str, gauge: &str, expires: &str| {
         server.signal("HUP");
-        let line = format!("\nratelimitd_certificate_error{{listener=\"listen\"}} {gauge}\n");
+        let lines = [
+            format!("\nratelimitd_certificate_error{{listener=\"listen\"}} {gauge}\n"),
+            format!(
+                "\nratelimitd_certificate_expiration_timestamp_seconds{{listener=\"listen\"}} {expires}\n"
+            ),
+        ];
         // The signal arrives at some time.
         while !server.ops("/status", HOST).contains(expected) {
             std::thread::yield_now();
         }
         let metrics = server.ops("/metrics", HOST);
-        assert!(metrics.contains(&line), "{metrics}");
+        for line in lines {
+            assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+        }
     };
-    let fine = "\"certificates\":{\"listen\":{\"error\":null}}";
-    told(fine, "0");
+    // The first seconds of 2100 and of 2200.
+    let (of_first, of_next) = ("4102444800", "7258118400");
+    let fine = |expires| {
+        format!("\"certificates\":{{\"listen\":{{\"error\":null,\"expires\":{expires}}}}}")
+    };
+    told(&fine(of_first), "0", of_first);
     own.replace(&next, &first);
-    told("it is not the key of", "1");
+    told("it is not the key of", "1", of_first);
     ask(&first).unwrap();
     own.replace(&next, &next);
-    told(fine, "0");
+    told(&fine(of_next), "0", of_next);
     ask(&next).unwrap();
     ask(&first).unwrap_err();
+
+    let page = include_str!("../../docs/server.md");
+    let metrics = server.ops("/metrics", HOST);
+    let of_the_server = metrics.split("# TYPE ratelimitd_").skip(1);
+    let names: Vec<_> = of_the_server
+        .filter_map(|rest| rest.split(' ').next())
+        .collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    for name in names {
+        assert!(
+            page.contains(&format!("| `ratelimitd_{name}` |")),
+            "{name} has no row"
+        );
+    }
 }
 
 #[test]

@@ -220,7 +220,7 @@ async fn a_question_with_two_readings_is_a_403_where_each_refusal_is_one() {
 
 /// Starts nginx as the guide configures it, with these addresses and this patience with the gateway.
 fn of_the_guide(gateway: SocketAddr, upstream: SocketAddr, patience: Duration) -> Nginx {
-    const GUIDE: &str = include_str!("../../../docs/server.md");
+    const GUIDE: &str = include_str!("../../docs/server.md");
     let (_, server) = GUIDE.split_once("```nginx\n").unwrap();
     let (server, _) = server.split_once("```").unwrap();
     Nginx::start(1, |at| {

@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::{
     RateLimitRequest, RateLimitResponse,
 };
+use ratelimitd::envoy::messages::envoy::r#type::v3::RateLimitUnit;
 use ratelimitd::phase::Phase;
-use ratelimitd::ratelimit::{Options, RateLimits};
+use ratelimitd::ratelimit::{NoAnswer, Options, RateLimits};
 use ratelimitd::server::{self, Answers, Bounds};
 use ratelimitd::socket::Socket;
 use ratelimitd::{Gateway, Limits, envoy};
@@ -22,11 +23,12 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_prost::ProstCodec;
 use tower_ratelimit::RedisStore;
 use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::middleware::Deadline;
 
 use super::super::process::{HOST, Server};
 use super::super::program::{failed, printed};
-use super::super::scene::listener;
-use super::{Folder, descriptor, passes, request};
+use super::super::scene::{LONG, listener};
+use super::{Folder, With, descriptor, passes, request};
 
 const FILE: &str = "
 domain: shop
@@ -158,6 +160,73 @@ async fn while_the_store_is_away_each_limit_decides_as_it_says() {
         assert!(passes(&answer));
         assert_eq!(answer.statuses.len(), 1);
     }
+}
+
+/// Limits over a store that takes all and answers nothing, one of four nodes. It would give up after a minute.
+fn mute(rate_limit: &str, time: Duration) -> (std::net::TcpListener, Folder, RateLimits) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let file = format!(
+        "domain: shop\ndescriptors:\n- key: tenant\n  rate_limit: {{ unit: hour, {rate_limit} }}\n"
+    );
+    let folder = Folder::of(&[("shop.yaml", &file)]);
+    let store = RedisStore::builder().deadline(Duration::from_secs(60));
+    let store = store.nodes(4).open(format!("redis://{address}/")).unwrap();
+    let options = Options {
+        time,
+        ..Options::default()
+    };
+    let limits = RateLimits::read(folder.path(), options, move |builder| {
+        builder.store(store.clone()).build()
+    });
+    (listener, folder, limits.unwrap())
+}
+
+#[tokio::test]
+async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_says() {
+    const TIME: Duration = Duration::from_millis(20);
+    let tenant = || request(vec![descriptor(&[("tenant", "gold")])]);
+    let own = descriptor(&[("any", "x")]).under(8, RateLimitUnit::Hour);
+    let late = NoAnswer::Unavailable("the store has not answered in time".to_owned());
+    let begun = Instant::now();
+    // This node has a quarter of each limit,.
+    for (limit, asked, passing) in [
+        ("requests_per_unit: 8", tenant(), 2),
+        ("requests_per_unit: 8", request(vec![own]), 2),
+        ("requests_per_unit: 8, settles: true", tenant(), 2),
+        ("requests_per_unit: 8, on_store_failure: allow", tenant(), 4),
+        (
+            "requests_per_unit: 8, on_store_failure: refuse",
+            tenant(),
+            0,
+        ),
+    ] {
+        let (_redis, _folder, limits) = mute(limit, TIME);
+        for number in 0..4 {
+            let asking = Instant::now();
+            match limits.ask(asked.clone(), None).await {
+                Ok(answer) => assert_eq!(passes(&answer), number < passing, "{limit}: {number}"),
+                Err(error) => assert_eq!((error, passing), (late.clone(), 0), "{limit}"),
+            }
+            assert!(asking.elapsed() >= TIME, "{limit}");
+        }
+    }
+    // The time of the call comes before that of the options.
+    let (_redis, _folder, limits) = mute("requests_per_unit: 8", LONG);
+    let answer = limits
+        .ask(tenant(), Some(Deadline::after(TIME)))
+        .await
+        .unwrap();
+    let told = &answer.statuses[0];
+    assert_eq!(
+        (
+            told.current_limit.as_ref().unwrap().requests_per_unit,
+            told.limit_remaining
+        ),
+        (2, 1)
+    );
+    // Far from a minute for each.
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -307,12 +376,14 @@ fn what_is_decided_is_counted_under_our_names_or_theirs() {
                 "ratelimitd_descriptor_near_limit_units_total{domain=\"shop\",descriptor=\"tenant\"} 1",
                 "ratelimitd_descriptor_failed_calls_total{reason=\"invalid\"} 1",
                 "ratelimitd_descriptor_unknown_domain_total 1",
+                "ratelimitd_descriptor_calls_without_store_total 0",
                 "ratelimitd_descriptor_calls_total 4",
             ],
         ),
         (
             "envoy",
             [
+                "ratelimit_service_rate_limit_domain_not_found 1",
                 "ratelimit_service_rate_limit_total_hits{domain=\"shop\",key1=\"tenant\"} 2",
                 "ratelimit_service_rate_limit_within_limit{domain=\"shop\",key1=\"tenant\"} 1",
                 "ratelimit_service_rate_limit_over_limit{domain=\"shop\",key1=\"tenant\"} 1",

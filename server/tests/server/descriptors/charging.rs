@@ -571,7 +571,7 @@ async fn a_store_that_fails_between_two_steps_has_charged_nothing() {
     }
 }
 
-/// Envoy waits no longer, and nobody would read the answer.
+/// Envoy waits no longer, and nobody would read the answer. Each limit decides as it says.
 #[tokio::test(start_paused = true)]
 async fn a_decision_takes_no_longer_than_the_time_for_it() {
     #[derive(Debug)]
@@ -581,18 +581,28 @@ async fn a_decision_takes_no_longer_than_the_time_for_it() {
             Reply::later(std::future::pending())
         }
     }
-    let folder = Folder::of(&[("shop.yaml", FILE)]);
-    let limits = RateLimits::read(folder.path(), Options::default(), |builder| {
-        builder.store(SharedStore::new(Silent)).build()
-    });
-    let limits = limits.unwrap();
-    let began = Instant::now();
-    let answer = limits
-        .ask(request(vec![descriptor(&[("path", "/a")])]), None)
-        .await;
-    let expected = NoAnswer::Unavailable("the store has not answered in time".to_owned());
-    assert_eq!(answer.unwrap_err(), expected);
-    // By the clock of the test, which counts whole milliseconds.
-    let took = began.elapsed();
-    assert!((15..=16).contains(&took.as_millis()), "{took:?}");
+    for (on_store_failure, passing) in [("local", 3), ("allow", 4), ("refuse", 0)] {
+        let file = format!(
+            "domain: shop\ndescriptors:\n- key: path\n  rate_limit: {{ unit: minute, requests_per_unit: 3, on_store_failure: {on_store_failure} }}\n"
+        );
+        let folder = Folder::of(&[("shop.yaml", &file)]);
+        let limits = RateLimits::read(folder.path(), Options::default(), |builder| {
+            builder.store(SharedStore::new(Silent)).build()
+        });
+        let limits = limits.unwrap();
+        for number in 0..4 {
+            let began = Instant::now();
+            let asked = request(vec![descriptor(&[("path", "/a")])]);
+            match limits.ask(asked, None).await {
+                Ok(answer) => assert_eq!(passes(&answer), number < passing, "{on_store_failure}"),
+                Err(error) => {
+                    let text = "the store has not answered in time".to_owned();
+                    assert_eq!((error, passing), (NoAnswer::Unavailable(text), 0));
+                }
+            }
+            // By the clock of the test, which counts whole milliseconds.
+            let took = began.elapsed();
+            assert!((15..=16).contains(&took.as_millis()), "{took:?}");
+        }
+    }
 }
