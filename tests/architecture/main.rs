@@ -36,7 +36,8 @@ const HOUSE: &[Room] = &[
     ("algorithm", 2, &["calendar"]),
     ("calendar", 2, &[]),
     ("key", 2, &[]),
-    ("usage", 2, &[]),
+    // What a request will use is in its body, of which a key is a field too.
+    ("usage", 2, &["key"]),
     ("plan", 3, &[]),
     // A policy has limits by key and by operation.
     ("policy", 3, &["plan"]),
