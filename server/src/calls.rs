@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tower::ServiceExt;
 
 use crate::BoxError;
+use crate::forward::RequestBody;
 use crate::stall::Watched;
 
 /// Sends calls to one upstream.
@@ -26,7 +27,7 @@ pub(crate) struct Calls {
     connection: Arc<Mutex<Option<Connection>>>,
 }
 
-type Connection = SendRequest<Watched<Incoming>>;
+type Connection = SendRequest<Watched<RequestBody>>;
 
 /// A call that got no response.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Calls {
 
     pub(crate) async fn request(
         &self,
-        mut call: Request<Watched<Incoming>>,
+        mut call: Request<Watched<RequestBody>>,
     ) -> Result<Response<Incoming>, NoResponse> {
         let mut may_try_again = true;
         loop {
