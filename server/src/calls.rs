@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tower::ServiceExt;
 
 use crate::BoxError;
+use crate::forward::RequestBody;
 use crate::server::LARGEST_WINDOW;
 use crate::stall::Watched;
 
@@ -31,7 +32,7 @@ pub(crate) struct Calls {
 /// leave the others without responses.
 const UNTAKEN: u32 = 64 * 1024;
 
-type Connection = SendRequest<Watched<Incoming>>;
+type Connection = SendRequest<Watched<RequestBody>>;
 
 /// A call that got no response.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Calls {
 
     pub(crate) async fn request(
         &self,
-        mut call: Request<Watched<Incoming>>,
+        mut call: Request<Watched<RequestBody>>,
     ) -> Result<Response<Incoming>, NoResponse> {
         let mut may_try_again = true;
         loop {

@@ -16,6 +16,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional;
+use tower_ratelimit::middleware::ReadBody;
 
 use crate::calls::{Calls, NoResponse};
 use crate::counted::Counted;
@@ -29,6 +30,14 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The longest head of a response over HTTP/1.1, and the bytes of its body that are read ahead of the client.
 const READ_AHEAD: usize = 64 * 1024;
 
+pub(crate) const LATE: &str = "the rest of the request did not arrive in time";
+
+/// The body of a request on its way from the client.
+pub(crate) type Arriving = Watched<Incoming>;
+
+/// The body of a request that the limits may have read.
+pub(crate) type RequestBody = ReadBody<Arriving>;
+
 /// The service behind the gateway. It shows its address.
 #[derive(Clone, Debug)]
 pub struct Upstream {
@@ -36,7 +45,7 @@ pub struct Upstream {
     authority: Authority,
     timeout: Duration,
     /// The client for all requests but gRPC.
-    http1: Client<HttpsConnector<HttpConnector>, Watched<Incoming>>,
+    http1: Client<HttpsConnector<HttpConnector>, Watched<RequestBody>>,
     grpc: Calls,
 }
 
@@ -47,6 +56,8 @@ pub(crate) struct Sender {
     /// Whether the peer may tell the address of the client.
     pub(crate) is_proxy: bool,
     pub(crate) counted: Counted,
+    /// How the body arrives that the limits read.
+    pub(crate) arrival: Progress,
 }
 
 impl fmt::Display for Upstream {
@@ -102,12 +113,18 @@ impl Upstream {
         })
     }
 
+    /// Returns how long each side may keep the other waiting.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Answers with the response of the upstream, or with 502 or 504 if there is none, and with 408 if the client does not
     /// send its request.
-    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(self, mut request: Request<RequestBody>) -> Response<Body> {
         let Some(sender) = request.extensions_mut().remove::<Sender>() else {
             return told(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
         };
+        sender.arrival.is_over();
         // Bytes after a body could be taken for bytes of the other protocol.
         let may_switch = request.method() == Method::GET && request.body().is_end_stream();
         let switches = may_switch && fields::switches(request.headers());
@@ -131,10 +148,7 @@ impl Upstream {
             ),
             Ok(Err(error)) => failed(&error, trace_id),
             // A stream of gRPC may stay open with nothing to send, and waits for its response.
-            Err(Stalled::Client) if !is_grpc => told(
-                StatusCode::REQUEST_TIMEOUT,
-                "the rest of the request did not arrive in time",
-            ),
+            Err(Stalled::Client) if !is_grpc => told(StatusCode::REQUEST_TIMEOUT, LATE),
             Err(Stalled::Client | Stalled::Upstream) => {
                 tracing::warn!(trace_id, "the upstream did not answer in time");
                 told(
@@ -147,7 +161,7 @@ impl Upstream {
 
     async fn send(
         &self,
-        request: Request<Watched<Incoming>>,
+        request: Request<Watched<RequestBody>>,
         is_grpc: bool,
     ) -> Result<Response<Incoming>, NoResponse> {
         if is_grpc {
@@ -162,12 +176,12 @@ impl Upstream {
 
     fn outgoing(
         &self,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
         sender: &Sender,
         switches: bool,
         is_grpc: bool,
         progress: &Progress,
-    ) -> Option<Request<Watched<Incoming>>> {
+    ) -> Option<Request<Watched<RequestBody>>> {
         let (mut parts, body) = request.into_parts();
         let has_unknown_length = !body.is_end_stream() && body.size_hint().exact().is_none();
         let takes_trailers = fields::takes_trailers(&parts.headers);

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::request::Parts;
@@ -15,12 +16,13 @@ use tower_ratelimit::key::Head;
 use tower_ratelimit_config::Config;
 
 use crate::counted::Counted;
-use crate::forward::{Sender, Upstream};
+use crate::forward::{Arriving, LATE, Sender, Upstream};
 use crate::head::give_one_reading;
 use crate::limits::Limits;
 use crate::ratelimit::{RateLimits, json};
 use crate::refusals::Refusals;
 use crate::server::Client;
+use crate::stall::Progress;
 use crate::{Body, full, question, told, trace};
 
 /// The refusals in the log, in each second for each policy, if nothing else is configured.
@@ -32,7 +34,9 @@ pub struct Gateway {
     limits: Limits,
     refusals: Refusals,
     /// Forwards a request within its limits.
-    forwarding: Option<BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>>,
+    forwarding: Option<BoxCloneSyncService<Request<Arriving>, Response<Body>, Infallible>>,
+    /// How long a client may send nothing of a body that the limits read.
+    stalled_after: Duration,
     /// Answers whether a request is within its limits.
     asking: question::Asking,
     rate_limits: Option<RateLimits>,
@@ -43,16 +47,16 @@ impl Gateway {
     pub fn new(limits: impl Into<Limits>, upstream: impl Into<Option<Upstream>>) -> Self {
         let limits = limits.into();
         let allow = service_fn(question::pass);
-        let boxed = |response: Response<_>| {
-            response
-                .map(|body: tower_ratelimit::middleware::ResponseBody<Body>| body.boxed_unsync())
-        };
-        let forwarding = upstream.into().map(|upstream| {
+        let upstream = upstream.into();
+        let stalled_after = upstream.as_ref().map(Upstream::timeout);
+        let forwarding = upstream.map(|upstream| {
             let forward = service_fn(move |request| {
                 let upstream = upstream.clone();
                 async move { Ok(upstream.answer(request).await) }
             });
-            let limited = limits.layer().layer(forward).map_response(boxed);
+            let limited = limits.layer().layer(forward);
+            let reading = limits.read_json().layer(limited);
+            let limited = reading.map_response(|response| response.map(BodyExt::boxed_unsync));
             // Outside of the limits, so that a request that finds no slot is charged nothing.
             match limits.config().concurrency() {
                 Some(concurrency) => {
@@ -64,9 +68,12 @@ impl Gateway {
                 None => BoxCloneSyncService::new(limited),
             }
         });
+        let asking = limits.layer().layer(allow);
+        let asking = asking.map_response(|response| response.map(BodyExt::boxed_unsync));
         Self {
             forwarding,
-            asking: BoxCloneSyncService::new(limits.layer().layer(allow).map_response(boxed)),
+            stalled_after: stalled_after.unwrap_or_default(),
+            asking: BoxCloneSyncService::new(asking),
             limits,
             refusals: Refusals::new(REFUSALS),
             rate_limits: None,
@@ -154,18 +161,22 @@ impl Gateway {
         if let Err((status, why)) = counted.leave(&mut parts) {
             return told(status, why);
         }
-        let mut request = Request::from_parts(parts, body);
+        let arrival = Progress::new();
+        let mut request = Request::from_parts(parts, arrival.watch(body));
         request.extensions_mut().insert(Sender {
             client,
             is_proxy: trust.tells_clients,
             counted,
+            arrival: arrival.clone(),
         });
         let Some(forwarding) = self.forwarding else {
             return told(StatusCode::NOT_FOUND, "there is no upstream");
         };
-        match forwarding.oneshot(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
+        let response = forwarding.oneshot(request);
+        match arrival.unless_it_stalls(self.stalled_after, response).await {
+            Some(Ok(response)) => response,
+            Some(Err(never)) => match never {},
+            None => told(StatusCode::REQUEST_TIMEOUT, LATE),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use serde_json::{Value, json};
+use tower_ratelimit::middleware::ReadJsonLayer;
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
 use tower_ratelimit_config::{Config, Format, Watched};
 
@@ -59,6 +60,14 @@ impl Limits {
         match self {
             Self::File(watched) => watched.layer(),
             Self::Text { layer, .. } => layer.clone(),
+        }
+    }
+
+    /// Returns the layer that reads the bodies of requests for these limits. It stands outside of them.
+    pub(crate) fn read_json(&self) -> ReadJsonLayer {
+        match self {
+            Self::File(watched) => watched.read_json(),
+            Self::Text { config, .. } => config.read_json(),
         }
     }
 

@@ -8,6 +8,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
+use tower_ratelimit::key::JsonFields;
 use tower_ratelimit::response::AnswerInHttp;
 
 use crate::counted::Counted;
@@ -82,6 +83,8 @@ pub(crate) async fn decide(asking: Asking, mut parts: Parts, counted: &Counted) 
         return told(status, why);
     }
     parts.extensions.insert(AnswerInHttp);
+    // A proxy that asks does not send the body.
+    parts.extensions.insert(JsonFields::unknown());
     match asking.oneshot(Request::from_parts(parts, ())).await {
         Ok(response) => response,
         Err(never) => match never {},

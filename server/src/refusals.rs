@@ -45,6 +45,7 @@ impl Refusals {
                 None => return,
             },
             Refusal::NoKey(_) => ("no key", None),
+            Refusal::Unread(_) => ("body", None),
             Refusal::Forbidden => ("deny list", None),
             Refusal::StoreFailed(_) => ("store", None),
             _ => ("other", None),

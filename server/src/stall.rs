@@ -24,6 +24,8 @@ struct State {
     waits_for_client: bool,
     /// Whether the body of the request has ended with an error.
     has_broken_off: bool,
+    /// Whether another timeout has begun.
+    is_over: bool,
 }
 
 /// Nothing has happened for too long, because one side did not continue.
@@ -51,6 +53,7 @@ impl Progress {
             last: Instant::now(),
             waits_for_client: false,
             has_broken_off: false,
+            is_over: false,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -87,6 +90,38 @@ impl Progress {
         }
     }
 
+    /// Waits for the response, until the client has sent nothing for this time while its body is read. `None` if so.
+    pub(crate) async fn unless_it_stalls<F: Future>(
+        &self,
+        timeout: Duration,
+        response: F,
+    ) -> Option<F::Output> {
+        let mut response = std::pin::pin!(response);
+        loop {
+            let stalled_at = self.stalled_at(timeout);
+            let next = stalled_at.unwrap_or_else(|| Instant::now() + timeout);
+            tokio::select! {
+                biased;
+                response = &mut response => return Some(response),
+                () = sleep_until(next) => {}
+            }
+            if self.stalled_at(timeout).is_some_and(|at| at <= next) {
+                return None;
+            }
+        }
+    }
+
+    fn stalled_at(&self, timeout: Duration) -> Option<Instant> {
+        let state = self.state();
+        let waits = state.waits_for_client && !state.is_over;
+        waits.then(|| state.last + timeout)
+    }
+
+    /// Notes that the request goes to the upstream, which has a timeout of its own.
+    pub(crate) fn is_over(&self) {
+        self.state().is_over = true;
+    }
+
     /// Returns whether the client has sent a body that breaks off or that cannot be read.
     pub(crate) fn has_broken_off(&self) -> bool {
         self.state().has_broken_off
@@ -99,8 +134,8 @@ impl Progress {
     /// Notes what the upstream has got when it asked for more of the request.
     fn asked<T>(&self, more: &Poll<T>) {
         let mut state = self.state();
-        state.waits_for_client = more.is_pending();
-        if more.is_ready() {
+        let has_waited = std::mem::replace(&mut state.waits_for_client, more.is_pending());
+        if !(state.waits_for_client && has_waited) {
             state.last = Instant::now();
         }
     }

@@ -271,6 +271,8 @@ mod lists;
 mod marks;
 mod nesting;
 mod plan_of;
+#[cfg(feature = "usage")]
+mod read_json;
 mod service;
 mod settlements;
 #[cfg(feature = "reload")]
@@ -288,6 +290,8 @@ pub use self::layer::RateLimitLayer;
 #[cfg(feature = "reload")]
 pub use self::layer::Swap;
 pub use self::marks::{OverLimit, WouldRefuse};
+#[cfg(feature = "usage")]
+pub use self::read_json::{ReadBody, ReadJson, ReadJsonFuture, ReadJsonLayer, Unreadable};
 pub use self::service::RateLimit;
 #[cfg(feature = "reload")]
 pub use self::shadow::Difference;

@@ -124,6 +124,8 @@ impl fmt::Display for Refused {
                 write!(f, "over the limit of {name:?}")
             }
             Refusal::NoKey(_) => f.write_str("the request has no key"),
+            #[cfg(feature = "usage")]
+            Refusal::Unread(_) => f.write_str("the body cannot be read"),
             Refusal::Forbidden => f.write_str("the request is on the list of the denied"),
             Refusal::CannotHold(diagnostic) => diagnostic.fmt(f),
             Refusal::Saturated { limit } => {

@@ -43,6 +43,8 @@
 //! - The store fails: `503` with `Retry-After: 5`.
 //! - The request is on the [deny list](crate::middleware::RateLimitLayerBuilder::deny) of the
 //!   layer: `403`.
+//! - The body has to be read for its key or its cost, and cannot be: `413` if it is too long, `415` if
+//!   it is no JSON, and `400` if it is malformed or a field stands twice in it.
 //!
 //! The first two are never a `429` by default, because the client has done nothing wrong.
 //!
@@ -290,6 +292,8 @@ pub(crate) mod saturated;
 mod sentence;
 mod set;
 mod several;
+#[cfg(feature = "usage")]
+mod unread;
 
 pub use self::body::{CustomBody, Denied, RefusalBody};
 pub use self::dialect::{Dialect, Reset};
@@ -308,3 +312,5 @@ pub(crate) use self::answers::Answers;
 pub(crate) use self::call::is_call;
 pub(crate) use self::fields::Fields;
 pub(crate) use self::options::AnswerOptions;
+#[cfg(feature = "usage")]
+pub(crate) use self::unread::unread;

@@ -20,6 +20,15 @@ pub(super) fn without_detail(status: StatusCode) -> Bytes {
     format!(r#"{{"type":"about:blank","title":"{title}","status":{code}}}"#).into()
 }
 
+/// Returns a problem that consists of its status and a sentence.
+#[cfg(feature = "usage")]
+pub(super) fn with_detail(status: StatusCode, detail: &str) -> Bytes {
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let code = status.as_u16();
+    format!(r#"{{"type":"about:blank","title":"{title}","status":{code},"detail":"{detail}"}}"#)
+        .into()
+}
+
 /// Returns the problem of a request that finds no slot of the limit of this name.
 pub(super) fn saturated(name: &str, status: StatusCode) -> Bytes {
     let (code, name) = (status.as_u16(), quoted(name));

@@ -5,6 +5,8 @@ use crate::decision::Decision;
 use crate::diagnostics::Diagnostic;
 use crate::error::StoreErrorKind;
 use crate::key::Missing;
+#[cfg(feature = "usage")]
+use crate::key::Unread;
 
 /// Why a request was refused. It is in the extensions of the response.
 ///
@@ -36,6 +38,9 @@ pub enum Refusal {
     /// The key of a policy is missing: 500 if the server has to provide it, unless
     /// [`NoKey`](crate::policy::NoKey) says otherwise.
     NoKey(Missing),
+    /// The body has to be read for its key or its cost, and cannot be: 413 if it is too long, 415 if it is no JSON, and 400 else.
+    #[cfg(feature = "usage")]
+    Unread(Unread),
     /// The request is on the deny list of the layer: 403.
     Forbidden,
     /// The request has to wait for its turn, but there is no timer to wake it: 500.

@@ -25,6 +25,8 @@ use crate::clock::Micros;
 use crate::decision::Decision;
 use crate::diagnostics::Diagnostic;
 use crate::error::StoreErrorKind;
+#[cfg(feature = "usage")]
+use crate::key::Unread;
 use crate::key::{Head, Missing};
 
 /// The wait for a client when the store has failed.
@@ -121,6 +123,33 @@ impl Refusals {
         let reason = Refusal::NoKey(missing);
         let body = problem::without_detail(status);
         refuse(status, PLAIN.filled([]), body, reason, request)
+    }
+
+    #[cfg(feature = "usage")]
+    pub(super) fn unread(why: Unread, request: &mut Extensions) -> Response<Bytes> {
+        let (status, detail) = match why {
+            Unread::TooLong => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too long."),
+            Unread::NotJson => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "The body has to be JSON, without a content coding.",
+            ),
+            Unread::Unclear => (
+                StatusCode::BAD_REQUEST,
+                "A field of the body stands twice, or is too long.",
+            ),
+            Unread::Malformed | Unread::Unwanted => (
+                StatusCode::BAD_REQUEST,
+                "The body has to be one JSON object.",
+            ),
+        };
+        let body = problem::with_detail(status, detail);
+        refuse(
+            status,
+            PLAIN.filled([]),
+            body,
+            Refusal::Unread(why),
+            request,
+        )
     }
 
     pub(super) fn forbidden(request: &mut Extensions) -> Response<Bytes> {

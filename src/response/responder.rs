@@ -101,6 +101,8 @@ impl Responder {
                 };
                 Refusals::no_key(status, missing, extensions)
             }
+            #[cfg(feature = "usage")]
+            Refusal::Unread(why) => Refusals::unread(why, extensions),
             Refusal::Forbidden => Refusals::forbidden(extensions),
             Refusal::CannotHold(diagnostic) => Refusals::cannot_hold(diagnostic, extensions),
             Refusal::Saturated { limit } => {

@@ -53,6 +53,8 @@
 //! an error has no usage, so it costs the guess; [`Policy::refund_when`](crate::Policy::refund_when) gives that back:
 //! `.refund_when(|ending| ending.status().is_server_error())`.
 
+pub mod estimate;
+
 mod events;
 mod reader;
 mod scanner;

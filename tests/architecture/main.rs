@@ -76,7 +76,8 @@ const ROOT_ROOMS: &[Room] = &[
     ("diagnostics", 0, &[]),
     ("store", 0, &[]),
     ("key", 1, &[]),
-    ("usage", 1, &[]),
+    // What a request will use is in its body, of which a key is a field too.
+    ("usage", 1, &["key"]),
     ("policy", 2, &[]),
     ("response", 3, &[]),
     ("middleware", 4, &[]),

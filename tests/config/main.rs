@@ -5,6 +5,7 @@ mod support;
 
 mod adapt;
 mod all_at_once;
+mod bodies;
 mod descriptors;
 mod endings;
 #[cfg(all(

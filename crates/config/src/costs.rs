@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::bodies::field;
+use super::body_fields::FieldOf;
 use super::conditions::{Parts, Spelling};
 use super::functions::{Condition, Cost};
 use super::shape::{Shape, TEXTS};
 use super::tree::Value;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
-use tower_ratelimit::key::Head;
+use tower_ratelimit::key::{Head, JsonFields};
+use tower_ratelimit::usage::estimate;
 
 pub(super) static COST: Vocabulary<Parts> = Vocabulary(&[
     setting("cost")
@@ -23,11 +26,65 @@ pub(super) static COST: Vocabulary<Parts> = Vocabulary(&[
         .of(TEXTS, Parts::path),
 ]);
 
+/// A cost that a request tells, or code.
+pub(super) static COST_TOLD: Vocabulary<()> = Vocabulary(&[
+    setting("function")
+        .says("What code has registered.")
+        .together(Shape::Text),
+    setting("json")
+        .says("The path of a number in the request's JSON body, such as max_tokens.")
+        .together(Shape::Text),
+    setting("or")
+        .says("The cost of a request without the number.")
+        .together(Shape::Integer),
+]);
+
+/// Makes an estimate of the body of a request.
+type MakeEstimate = fn() -> Arc<Cost>;
+
+pub(super) static ESTIMATES: [(&str, MakeEstimate); 3] = [
+    ("openai", || Arc::new(estimate::openai())),
+    ("anthropic", || Arc::new(estimate::anthropic())),
+    ("gemini", || Arc::new(estimate::gemini())),
+];
+
+/// Reads a cost that the request tells, or that code has registered.
+pub(super) fn told(at: &At<'_>, is: FieldOf) -> Option<Arc<Cost>> {
+    let table = at.table(&COST_TOLD)?;
+    if table.get("function").is_some() && !table.has_one() {
+        table.either("function", "json");
+        table.either("function", "or");
+        return None;
+    }
+    if table.lacks("json") {
+        let name = table.need("function", "name a function that code has registered, or a field of the body, { json = \"rows\", or = 1 }");
+        return name?.registered();
+    }
+    let path = table.get("json").and_then(|at| field(at, is));
+    let other = table.need(
+        "or",
+        "say what a request without the number costs, such as or = 1",
+    );
+    let other = other.and_then(|at| match at.integer()? {
+        0_u32 => at.refuse("a request that costs nothing is never refused; give 1 or more"),
+        units => Some(units),
+    });
+    let (path, other) = (path?.to_owned(), other?);
+    Some(Arc::new(move |head: &Head<'_>| {
+        let fields = head.extension::<JsonFields>();
+        let number = fields.and_then(|fields| fields.number(&path));
+        // A client that asks for nothing is charged something.
+        number.map_or(other, |number| {
+            u32::try_from(number.max(1)).unwrap_or(u32::MAX)
+        })
+    }))
+}
+
 /// Reads a cost. In a list the first rule that matches counts, and a request that no rule matches costs 1.
 pub(super) fn cost(at: &At<'_>) -> Option<Arc<Cost>> {
     match at.node.value {
         Value::List(_) => by_request(at),
-        Value::Table(_) => at.function(),
+        Value::Table(_) => told(at, FieldOf::Cost),
         _ => {
             let cost: u32 = at.integer()?;
             Some(Arc::new(move |_: &Head<'_>| cost))

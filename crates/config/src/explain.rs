@@ -9,7 +9,7 @@ use tower_ratelimit::__internal::{Considered, Explanation, LocalTime};
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
 use tower_ratelimit::error::ConfigError;
-use tower_ratelimit::key::{Head, IntoKey};
+use tower_ratelimit::key::{Head, IntoKey, JsonFields};
 
 /// The effect of each policy of a configuration on a request, with the line of the file.
 ///
@@ -186,7 +186,8 @@ impl Config {
             Ok(address) => address.into_key(),
             Err(_) => key.into_key(),
         });
-        let rows = match layer.explain(&Head::of(request), plan, key) {
+        let request = with_fields(request);
+        let rows = match layer.explain(&Head::of(&request), plan, key) {
             Explanation::Denied => vec![Row::without_rule("", "denied by a list")],
             Explanation::Allowed => vec![Row::without_rule("", "allowed by a list")],
             Explanation::Policies(policies) => policies
@@ -249,6 +250,21 @@ impl Config {
             place: places.collect::<Vec<_>>().join(", "),
         }
     }
+}
+
+/// Returns the head of a request, which has no field of a body if none was read.
+fn with_fields<B>(request: &Request<B>) -> Request<()> {
+    let mut head = Request::new(());
+    *head.method_mut() = request.method().clone();
+    *head.uri_mut() = request.uri().clone();
+    *head.version_mut() = request.version();
+    *head.headers_mut() = request.headers().clone();
+    *head.extensions_mut() = request.extensions().clone();
+    let extensions = head.extensions_mut();
+    if extensions.get::<JsonFields>().is_none() {
+        extensions.insert(JsonFields::unknown());
+    }
+    head
 }
 
 /// Returns the limit in force at a time, and the rules that give it.

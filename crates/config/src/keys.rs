@@ -1,5 +1,7 @@
 //! Keys: a word, a table for keys with a name, and combinations.
 
+use super::bodies::field;
+use super::body_fields::FieldOf;
 use super::common::Common;
 use super::shape::Shape;
 use super::vocabulary::{Vocabulary, setting};
@@ -23,6 +25,12 @@ pub(super) static KEY: Vocabulary<Option<ReadKey>> = Vocabulary(&[
         .of(Shape::Text, |_, at| {
             at.reads_query_field(at.text()?);
             Some(Some(ReadKey::of(key::query(at.text()?))))
+        }),
+    setting("json")
+        .says("The text at this path of the request's JSON body, such as model or params.name.")
+        .of(Shape::Text, |_, at| {
+            let path = field(at, FieldOf::Text)?;
+            Some(Some(ReadKey::of(at.made(key::try_json(path))?)))
         }),
     setting("metadata")
         .says("The value of a metadata key of a gRPC call.")

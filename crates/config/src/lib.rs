@@ -42,6 +42,8 @@ pub mod guide {}
 mod readme {}
 
 mod adapt;
+mod bodies;
+mod body_fields;
 mod common;
 mod conditions;
 mod costs;
@@ -114,7 +116,7 @@ use self::store::ReadStore;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::key::Proxies;
 use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
-use tower_ratelimit::middleware::RateLimitLayer;
+use tower_ratelimit::middleware::{RateLimitLayer, ReadJsonLayer};
 use tower_ratelimit::policy::Modes;
 #[cfg(feature = "redis")]
 use tower_ratelimit::store::RedisStore;
@@ -280,6 +282,32 @@ impl Config {
     /// limit.
     pub fn concurrency(&self) -> Option<&AdaptiveConcurrencyLayer> {
         self.settings.concurrency.as_ref()
+    }
+
+    /// Returns the layer that reads the bodies of requests for the policies which ask for a field of them. Put it outside of
+    /// [`layer`](Self::layer). It reads no request if no policy asks; [`Watched::read_json`] follows the file.
+    ///
+    /// ```
+    /// use tower::ServiceBuilder;
+    /// use tower_ratelimit_config::Config;
+    ///
+    /// let policy = "[policies.models]\nquota = \"100/minute\"\nkey = { json = \"model\" }";
+    /// let config: Config = policy.parse()?;
+    /// // The first layer is the outermost.
+    /// let both = ServiceBuilder::new().layer(config.read_json()).layer(config.layer()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_json(&self) -> ReadJsonLayer {
+        let bodies = &self.settings.bodies;
+        let shadow = self.shadow.as_ref().and_then(|file| file.bodies());
+        match shadow {
+            Some(shadow) => {
+                let both = bodies.beside(&shadow).layer(&self.settings.modes);
+                // Both together may have too many fields. Those of the file in force are read then.
+                both.unwrap_or_else(|_| self.settings.read_json.clone())
+            }
+            None => self.settings.read_json.clone(),
+        }
     }
 
     /// Builds a layer. All layers of a configuration share the state of its store.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::adapt::{CLASS, CLASSES, class};
+use super::body_fields::{FieldOf, OfPolicy};
 use super::conditions;
-use super::costs::{COST, cost};
+use super::costs::{COST, COST_TOLD, ESTIMATES, cost, told};
 use super::endings::{ENDING, SETTLE, SETTLE_WORDS, ending, settle};
-use super::functions::{Cost, LimitBy};
+use super::functions::{Condition, LimitBy};
 use super::hours::{HOURS, with_hours};
 use super::limits::{QUOTA, algorithm};
 use super::limits_by_key::{KEY_LIMITS, check_paths, key_limits, operations};
@@ -62,7 +63,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         .of(
             Shape::Any(&[
                 Shape::Integer,
-                Shape::Table(&FUNCTION),
+                Shape::Table(&COST_TOLD),
                 Shape::List(&Shape::Table(&COST)),
             ]),
             |it, at| {
@@ -74,6 +75,10 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         .says("The condition under which the policy applies. Of a list, one has to hold.")
         .of(CONDITIONS, |it, at| {
             let when = conditions::any(at)?;
+            let it = Draft {
+                when: Some(Arc::clone(&when)),
+                ..it
+            };
             Some(it.with(|policy| policy.when(move |head: &Head<'_>| when(head))))
         }),
     setting("mode")
@@ -164,7 +169,11 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
              end.",
         )
         .of(
-            Shape::Any(&[Shape::Integer, Shape::Table(&FUNCTION)]),
+            Shape::Any(&[
+                Shape::Integer,
+                Shape::Word(&ESTIMATES),
+                Shape::Table(&COST_TOLD),
+            ]),
             Draft::estimate,
         ),
     setting("settle")
@@ -337,9 +346,18 @@ pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
         own,
         is_address,
         is_by_path: false,
+        when: None,
+        estimates_by_body: false,
     };
     POLICY.apply(&table, &mut draft);
     draft.check(&table);
+    at.walk.reads_bodies(OfPolicy {
+        name: Some(name.text.to_owned()),
+        when: draft.when.take(),
+        fields: at.walk.take_fields(),
+        estimates: draft.estimates_by_body,
+        is_shadow: false,
+    });
     own?;
     Some(ReadPolicy {
         unkeyed: draft.policy.unkeyed(),
@@ -376,6 +394,8 @@ pub(super) fn unkeyed(name: &str, own: Option<Algorithm>, table: &TableAt<'_>) -
         own,
         is_address: false,
         is_by_path: false,
+        when: None,
+        estimates_by_body: false,
     };
     POLICY.apply(table, &mut draft);
     if table.is_on("adapt") {
@@ -392,7 +412,7 @@ pub(super) fn limit_of<'w>(policy: &At<'w>) -> Option<At<'w>> {
 }
 
 /// A policy to which the settings of its table are applied.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Draft {
     policy: Policy<Http>,
     /// Its own limit outside hours; `None` if that has a mistake.
@@ -401,6 +421,9 @@ pub(super) struct Draft {
     is_address: bool,
     /// Whether the names of its operations are prefixes of paths.
     is_by_path: bool,
+    when: Option<Arc<Condition>>,
+    /// Whether its estimate is made of the whole body of a request.
+    estimates_by_body: bool,
 }
 
 impl Draft {
@@ -435,10 +458,20 @@ impl Draft {
     }
 
     fn estimate(self, at: &At<'_>) -> Option<Self> {
-        if at.is_table() {
-            let cost: Arc<Cost> = at.function()?;
+        if at.is_text() {
+            let estimate = at.one_of(&ESTIMATES)?();
+            let draft = Self {
+                estimates_by_body: true,
+                ..self
+            };
             return Some(
-                self.with(|policy| policy.estimate_with(move |head: &Head<'_>| cost(head))),
+                draft.with(|policy| policy.estimate_with(move |head: &Head<'_>| estimate(head))),
+            );
+        }
+        if at.is_table() {
+            let estimate = told(at, FieldOf::Estimate)?;
+            return Some(
+                self.with(|policy| policy.estimate_with(move |head: &Head<'_>| estimate(head))),
             );
         }
         match at.integer()? {

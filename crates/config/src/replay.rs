@@ -10,7 +10,7 @@ use tower_ratelimit::__internal::Trial;
 use tower_ratelimit::clock::{ManualClock, Micros};
 use tower_ratelimit::decision::Decision;
 use tower_ratelimit::error::ConfigError;
-use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::key::{IntoKey, JsonFields};
 use tower_ratelimit::middleware::RateLimitLayer;
 use tower_ratelimit::store::MemoryStore;
 
@@ -119,6 +119,9 @@ impl Replay {
             cost,
             plan: plan.map(Into::into),
         });
+        if extensions.get::<JsonFields>().is_none() {
+            extensions.insert(JsonFields::unknown());
+        }
         match self.layer.try_out(&mut request) {
             Trial::Allowed(decision, _) => Replayed::Allowed(decision),
             Trial::Denied(decision) => Replayed::Refused(decision),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::adapt::{ADAPT, CONCURRENCY};
+use super::bodies::{Bodies, REQUEST_BODY};
 use super::common::Common;
 use super::conditions::{self, CONDITION};
 use super::descriptors::{DescriptorLimit, Envoy, descriptors};
@@ -31,7 +32,7 @@ use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{self, Forwarding, Head, Proxies, Secret};
 use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
-use tower_ratelimit::middleware::{RateLimitLayer, RateLimitLayerBuilder};
+use tower_ratelimit::middleware::{RateLimitLayer, RateLimitLayerBuilder, ReadJsonLayer};
 use tower_ratelimit::policy::{Modes, Policy};
 use tower_ratelimit_adapt::Adapt;
 use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
@@ -82,6 +83,9 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
         .of(Shape::Table(&RESPONSES), |it, at| {
             it.with_table(&RESPONSES, at)
         }),
+    setting("request_body")
+        .says("How the bodies of requests are read, for the policies that ask for a field.")
+        .together(Shape::Table(&REQUEST_BODY)),
     setting("store")
         .says("The store that keeps the state; the default is this process.")
         .together(Shape::Table(&STORE)),
@@ -186,12 +190,14 @@ static LISTS: Vocabulary<RateLimitLayerBuilder> = Vocabulary(&[
         .says("Requests without a limit and without headers.")
         .of(CONDITIONS, |layer, at| {
             let holds = conditions::exemption(at)?;
+            at.walk.lists(Arc::clone(&holds));
             Some(layer.allow(move |head| holds(head)))
         }),
     setting("deny")
         .says("Requests that get 403.")
         .of(CONDITIONS, |layer, at| {
             let holds = conditions::any(at)?;
+            at.walk.lists(Arc::clone(&holds));
             Some(layer.deny(move |head| holds(head)))
         }),
 ]);
@@ -224,6 +230,9 @@ pub(super) struct Settings {
     pub(super) plans: Vec<String>,
     /// The limits of the descriptors that Envoy sends.
     pub(super) descriptors: Arc<[DescriptorLimit]>,
+    /// What the file reads of the bodies of requests, and the layer that does.
+    pub(super) bodies: Bodies,
+    pub(super) read_json: ReadJsonLayer,
     /// The path of the file in shadow, as it is written.
     pub(super) shadow: Option<String>,
     resolver: Option<ReadResolver>,
@@ -266,7 +275,10 @@ impl Settings {
     }
 
     fn sharing(self, other: &Self) -> Self {
+        // The same fields, of which each was valid.
+        let read_json = self.bodies.layer(&other.modes).unwrap_or_default();
         Self {
+            read_json,
             layer: self.layer.modes(&other.modes),
             limiter: self.limiter.modes(&other.modes),
             modes: other.modes.clone(),
@@ -335,6 +347,11 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let resolver = root.get("resolver").and_then(resolver);
     let policies = policies?;
     let read = plans(&root, &policies);
+    // What is no part of a policy is read before.
+    let bodies = Bodies::read(&root).and_then(|bodies| {
+        let layer = root.at.made(bodies.layer(&modes))?;
+        Some((bodies, layer))
+    });
     let descriptors = descriptors(&root, &policies);
     let policies: Vec<ReadPolicy> = policies
         .into_iter()
@@ -358,7 +375,10 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     }
     warn_of_pointless(&root, &layer);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
+    let (bodies, read_json) = bodies?;
     Some(Settings {
+        bodies,
+        read_json,
         states: limits
             .clone()
             .map(|policy| (policy.as_ref().first_name().to_owned(), *policy.algorithm()))
@@ -565,6 +585,11 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
 fn exempt_paths(layer: RateLimitLayerBuilder, at: &At<'_>) -> Option<RateLimitLayerBuilder> {
     let paths: Vec<_> = at.list()?.iter().map(exempt_path).collect();
     let paths: Vec<&str> = paths.into_iter().collect::<Option<_>>()?;
+    for path in &paths {
+        let path = (*path).to_owned();
+        at.walk
+            .lists(Arc::new(move |head: &Head<'_>| head.path() == path));
+    }
     Some(layer.exempt_paths(paths))
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::Config;
+use super::bodies::Bodies;
 use super::departed::Departed;
 use super::digest::{Sha, digest, hexadecimal};
 use super::following::Followed;
@@ -114,6 +115,13 @@ impl ShadowFile {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns what this file reads of bodies, if it reads anything.
+    pub(super) fn bodies(&self) -> Option<Bodies> {
+        let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
+        let bodies = &trial.config.as_ref()?.settings.bodies;
+        (!bodies.are_none()).then(|| bodies.clone())
     }
 
     /// Returns the shadow that decides by this file.

@@ -5,14 +5,16 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
 
+use super::body_fields::{Field, OfPolicy};
 use super::common::Common;
-use super::functions::{Functions, Kind};
+use super::functions::{Condition, Functions, Kind};
 use super::integer::{Bounded, is_whole, number_meant};
 use super::mistake::{Notes, SourceText};
 use super::names::{briefly_unknown, nearest, unknown_beside};
@@ -36,6 +38,23 @@ pub(super) struct Walk<'w> {
     headers: RefCell<HashSet<HeaderName>>,
     cookies: RefCell<Vec<String>>,
     query_fields: RefCell<Vec<String>>,
+    read: RefCell<ReadOfBodies>,
+}
+
+/// What the file reads of bodies.
+#[derive(Default)]
+struct ReadOfBodies {
+    /// The fields of what is being read: a policy, or what stands outside of all.
+    fields: Vec<Field>,
+    policies: Vec<OfPolicy>,
+    /// The conditions of the lists.
+    listed: Vec<Arc<Condition>>,
+}
+
+impl fmt::Debug for ReadOfBodies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadOfBodies").finish_non_exhaustive()
+    }
 }
 
 /// The pairs of names that are compared for one file. The first mistakes have a hint, however many names there are.
@@ -57,6 +76,7 @@ impl<'w> Walk<'w> {
             headers: RefCell::default(),
             cookies: RefCell::default(),
             query_fields: RefCell::default(),
+            read: RefCell::default(),
         }
     }
 
@@ -118,6 +138,36 @@ impl<'w> Walk<'w> {
     /// Takes the names of the query fields that the file reads.
     pub(super) fn take_query_fields(&self) -> Vec<String> {
         self.query_fields.take()
+    }
+
+    /// Notes that the file reads this field of bodies.
+    pub(super) fn reads_field(&self, field: Field) {
+        self.read.borrow_mut().fields.push(field);
+    }
+
+    /// Takes the fields that were noted since the last call.
+    pub(super) fn take_fields(&self) -> Vec<Field> {
+        std::mem::take(&mut self.read.borrow_mut().fields)
+    }
+
+    /// Notes what a policy reads of bodies.
+    pub(super) fn reads_bodies(&self, of: OfPolicy) {
+        self.read.borrow_mut().policies.push(of);
+    }
+
+    /// Takes what the policies read of bodies.
+    pub(super) fn take_bodies(&self) -> Vec<OfPolicy> {
+        std::mem::take(&mut self.read.borrow_mut().policies)
+    }
+
+    /// Notes a condition of requests that no policy decides.
+    pub(super) fn lists(&self, condition: Arc<Condition>) {
+        self.read.borrow_mut().listed.push(condition);
+    }
+
+    /// Takes the conditions of requests that no policy decides.
+    pub(super) fn take_listed(&self) -> Vec<Arc<Condition>> {
+        std::mem::take(&mut self.read.borrow_mut().listed)
     }
 
     /// Returns whether a mistake was noted.

@@ -21,7 +21,7 @@ use tower_ratelimit::__internal::warn_once_in_lines;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::limiter::Limiter;
-use tower_ratelimit::middleware::{RateLimitLayer, Swap};
+use tower_ratelimit::middleware::{RateLimitLayer, ReadJsonLayer, Swap};
 use tower_ratelimit::policy::Modes;
 
 const REFUSED: Diagnostic = Diagnostic::new(
@@ -139,6 +139,13 @@ impl Watched {
     /// Returns the layer. All layers of the handle follow the file together.
     pub fn layer(&self) -> RateLimitLayer {
         self.file.layer.clone()
+    }
+
+    /// Returns the layer that reads the bodies of requests for the policies of the file that ask for a field of them. Put it
+    /// outside of [`layer`](Self::layer). It follows the file, and is a handle too.
+    pub fn read_json(&self) -> ReadJsonLayer {
+        let watched = self.clone();
+        ReadJsonLayer::following(move || watched.config().read_json())
     }
 
     /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not

@@ -17,6 +17,8 @@ mod from_fn;
 mod global;
 mod head;
 mod header;
+#[cfg(feature = "usage")]
+mod json;
 mod list;
 mod map;
 mod method;
@@ -42,6 +44,8 @@ pub use self::from_fn::from_fn;
 pub use self::global::global;
 pub use self::head::Head;
 pub use self::header::{header, try_header};
+#[cfg(feature = "usage")]
+pub use self::json::{JsonFields, Unread, json, try_json};
 pub use self::method::method;
 pub use self::or::Source;
 pub use self::peer_ip::{Peer, peer_ip};
@@ -51,6 +55,8 @@ pub use self::tonic::{client_certificate, grpc_method, grpc_service, metadata, t
 pub use self::traits::Extract;
 
 pub(crate) use self::credentials::credential_shown_by;
+#[cfg(feature = "usage")]
+pub(crate) use self::json::{NOT_READ, WantedFields};
 pub(crate) use self::path::is_plain;
 #[cfg(feature = "tonic")]
 pub(crate) use self::tonic::Pathless;

@@ -1,4 +1,5 @@
-//! What the body of a response says that it has used.
+//! What the body of a response says that it has used, and what the body of a request says that it asks for.
 
 mod conversation;
+mod requests;
 mod settled;

@@ -1,0 +1,199 @@
+//! What has been read of the body of a request.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::path::JsonPath;
+use super::scan::{Found, scan};
+use crate::error::ConfigError;
+
+/// The most paths that are looked for. Each is a bit of a word.
+const MOST_PATHS: usize = 64;
+
+/// The fields of a request's JSON body that a [`ReadJsonLayer`](crate::middleware::ReadJsonLayer) has read. They are in the
+/// extensions of the request.
+///
+/// A closure of a policy takes them from there:
+///
+/// ```
+/// use tower_ratelimit::key::JsonFields;
+/// use tower_ratelimit::{FixedWindow, Policy, key};
+///
+/// // The body says how many rows the client wants; what cannot be read costs the most.
+/// let rows = Policy::new("rows", FixedWindow::per_hour(10_000))
+///     .key(key::client_ip())
+///     .cost(|head| {
+///         let rows = head.extension::<JsonFields>().and_then(|fields| fields.number("rows"));
+///         rows.map_or(1_000, |rows| u32::try_from(rows).unwrap_or(u32::MAX))
+///     });
+/// ```
+///
+/// The `Debug` form shows no value.
+#[derive(Clone)]
+pub struct JsonFields {
+    wanted: Arc<WantedFields>,
+    found: Arc<[Found]>,
+    texts: u64,
+    unread: Option<Unread>,
+}
+
+/// Why the body of a request was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unread {
+    /// It was not looked at: no policy asks for it, or the request has no body.
+    Unwanted,
+    /// It is longer than it may be.
+    TooLong,
+    /// It is of another content type than JSON, or it has a content coding.
+    NotJson,
+    /// It is not one JSON object, or it broke off.
+    Malformed,
+    /// A text stands twice in it, or is longer than 256 bytes. A server may read either of two, so it cannot be
+    /// said which one counts. Names that differ in case alone count as one.
+    Unclear,
+}
+
+/// The paths that are looked for in a body.
+#[derive(Clone, Default)]
+pub(crate) struct WantedFields {
+    paths: Vec<(JsonPath, Kind)>,
+    /// Whether a path that is not among them counts as one that the body does not have.
+    are_all: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Number,
+}
+
+impl WantedFields {
+    /// Adds a path at which there is a text.
+    pub(crate) fn text(&mut self, path: &str) -> Result<(), ConfigError> {
+        self.add(path, Kind::Text)
+    }
+
+    /// Adds a path at which there is a number. Of several, the largest counts.
+    pub(crate) fn number(&mut self, path: &str) -> Result<(), ConfigError> {
+        self.add(path, Kind::Number)
+    }
+
+    fn add(&mut self, path: &str, kind: Kind) -> Result<(), ConfigError> {
+        let parsed = JsonPath::parse(path)?;
+        let mut known = self.paths.iter_mut().filter(|(path, _)| *path == parsed);
+        if let Some((_, of)) = known.next() {
+            if kind == Kind::Text {
+                *of = kind;
+            }
+            return Ok(());
+        }
+        if self.paths.len() == MOST_PATHS {
+            let remedy = format!("read at most {MOST_PATHS} fields of a body");
+            return Err(ConfigError::quoting("json", path, remedy));
+        }
+        self.paths.push((parsed, kind));
+        Ok(())
+    }
+
+    /// Takes other paths for those of fields that no body has.
+    pub(crate) fn and_no_others(&mut self) {
+        self.are_all = true;
+    }
+
+    /// Reads a body.
+    pub(crate) fn read(self: &Arc<Self>, body: &[u8]) -> JsonFields {
+        let paths: Vec<&JsonPath> = self.paths.iter().map(|(path, _)| path).collect();
+        let Some((found, texts)) = scan(body, &paths) else {
+            return self.unread(Unread::Malformed, body.len() as u64);
+        };
+        let mut texts_found = self.paths.iter().zip(&found);
+        let is_unclear =
+            texts_found.any(|((_, kind), found)| *kind == Kind::Text && found.is_unclear());
+        JsonFields {
+            unread: is_unclear.then_some(Unread::Unclear),
+            ..JsonFields::of(self, found, texts)
+        }
+    }
+
+    /// Returns the fields of a body of this length that was not read.
+    pub(crate) fn unread(self: &Arc<Self>, why: Unread, length: u64) -> JsonFields {
+        JsonFields {
+            unread: Some(why),
+            ..JsonFields::of(self, Vec::new(), length)
+        }
+    }
+}
+
+impl JsonFields {
+    fn of(wanted: &Arc<WantedFields>, found: Vec<Found>, texts: u64) -> Self {
+        Self {
+            wanted: Arc::clone(wanted),
+            found: found.into(),
+            texts,
+            unread: None,
+        }
+    }
+
+    /// Returns the fields of a request whose body is not at hand, such as that of a log: it has none of them.
+    pub fn unknown() -> Self {
+        let mut wanted = WantedFields::default();
+        wanted.and_no_others();
+        Arc::new(wanted).unread(Unread::Unwanted, 0)
+    }
+
+    /// Returns the text at a path that the layer reads as a text. `None` if it is absent, stands there twice, is longer than 256
+    /// bytes, or was not read.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.found(path)?.text()
+    }
+
+    /// Returns the number at a path that the layer reads, rounded up. Of several, the largest counts. `None` if it is absent or
+    /// negative, or was not read.
+    pub fn number(&self, path: &str) -> Option<u64> {
+        self.found(path)?.number()
+    }
+
+    /// Returns how many bytes all texts of the body have together, without the names of members: about what a model is to read. For
+    /// a body that was not read, the length of the body, as far as it is known.
+    pub fn bytes_of_texts(&self) -> u64 {
+        self.texts
+    }
+
+    /// Returns why the body was not read, or why a text in it is not clear.
+    pub fn unread(&self) -> Option<Unread> {
+        self.unread
+    }
+
+    fn found(&self, path: &str) -> Option<&Found> {
+        self.found.get(self.place(path)?)
+    }
+
+    fn place(&self, path: &str) -> Option<usize> {
+        self.wanted
+            .paths
+            .iter()
+            .position(|(known, _)| known.is(path))
+    }
+
+    /// Returns whether this path was looked for.
+    pub(crate) fn knows(&self, path: &str) -> bool {
+        self.wanted.are_all || self.place(path).is_some()
+    }
+}
+
+impl fmt::Debug for JsonFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonFields")
+            .field("wanted", &self.wanted)
+            .field("unread", &self.unread)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for WantedFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = self.paths.iter().map(|(path, _)| path);
+        f.debug_list().entries(paths).finish()
+    }
+}

@@ -1,0 +1,13 @@
+//! Fields of a JSON body, which a layer outside has read.
+
+mod field;
+mod fields;
+mod path;
+mod scan;
+
+pub(crate) use self::field::NOT_READ;
+pub use self::field::{json, try_json};
+pub(crate) use self::fields::WantedFields;
+pub use self::fields::{JsonFields, Unread};
+
+use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Typed};

@@ -1,0 +1,193 @@
+//! The future of a request: its body is read, and then the inner service is called.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::body::Begin;
+use super::reading::Reading;
+use super::{GuardedBody, ReadBody, Unreadable};
+use crate::key::{JsonFields, Unread};
+use crate::response::unread;
+
+/// The body of a response.
+pub(super) type AnswerBody<B> = GuardedBody<B, Option<()>>;
+
+pin_project! {
+    /// The response of a [`ReadJson`](super::ReadJson) service.
+    pub struct ReadJsonFuture<S, B>
+    where
+        S: Service<Request<ReadBody<B>>>,
+        B: Body,
+    {
+        #[pin]
+        state: State<S, S::Future, B, B::Error>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, F, B, E> {
+        Reading {
+            // Boxed, since the body moves on to the inner service.
+            body: Option<Pin<Box<B>>>,
+            begin: Begin<E>,
+            request: Option<Box<Waiting<S>>>,
+        },
+        Calling {
+            #[pin]
+            future: F,
+        },
+        Refused {
+            response: Option<Box<Response<Bytes>>>,
+        },
+    }
+}
+
+/// A request whose body is being read.
+struct Waiting<S> {
+    parts: Parts,
+    reading: Reading,
+    unreadable: Unreadable,
+    inner: S,
+}
+
+impl<S, B> ReadJsonFuture<S, B>
+where
+    S: Service<Request<ReadBody<B>>>,
+    B: Body,
+{
+    pub(super) fn reading(
+        inner: S,
+        reading: Reading,
+        unreadable: Unreadable,
+        request: Request<B>,
+    ) -> Self {
+        let (parts, body) = request.into_parts();
+        let request = Waiting {
+            parts,
+            reading,
+            unreadable,
+            inner,
+        };
+        Self {
+            state: State::Reading {
+                body: Some(Box::pin(body)),
+                begin: Begin::nothing(),
+                request: Some(Box::new(request)),
+            },
+        }
+    }
+
+    pub(super) fn calling(future: S::Future) -> Self {
+        Self {
+            state: State::Calling { future },
+        }
+    }
+
+    pub(super) fn refused(why: Unread, parts: Parts) -> Self {
+        Self {
+            state: State::refusal(why, parts),
+        }
+    }
+}
+
+impl<S, F, B, E> State<S, F, B, E> {
+    fn refusal(why: Unread, mut parts: Parts) -> Self {
+        let response = unread(why, &mut parts.extensions);
+        Self::Refused {
+            response: Some(Box::new(response)),
+        }
+    }
+}
+
+impl<S> Waiting<S> {
+    /// Returns the fields of a body of which this has been read.
+    fn fields<E>(&self, begin: &Begin<E>, has_ended: bool, left: u64) -> JsonFields {
+        let (wanted, bytes) = (&self.reading.wanted, begin.bytes());
+        if !has_ended {
+            let length = (bytes.len() as u64).saturating_add(left);
+            wanted.unread(Unread::TooLong, length)
+        } else if begin.has_broken_off() {
+            wanted.unread(Unread::Malformed, bytes.len() as u64)
+        } else {
+            wanted.read(bytes)
+        }
+    }
+}
+
+impl<S, B, R> Future for ReadJsonFuture<S, B>
+where
+    S: Service<Request<ReadBody<B>>, Response = Response<R>>,
+    B: Body<Data = Bytes>,
+    R: Body,
+    R::Data: From<Bytes>,
+{
+    type Output = Result<Response<AnswerBody<R>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProj::Calling { future } => {
+                    let answer = ready!(future.poll(cx))?;
+                    let answer = answer.map(|body| AnswerBody::new(body, None));
+                    return Poll::Ready(Ok(answer));
+                }
+                StateProj::Refused { response } => {
+                    return match response.take() {
+                        Some(refusal) => Poll::Ready(Ok(refusal.map(AnswerBody::refusal))),
+                        // A future that is ready is not polled again.
+                        None => Poll::Pending,
+                    };
+                }
+                StateProj::Reading {
+                    body,
+                    begin,
+                    request,
+                } => {
+                    let (Some(reads), Some(waiting)) = (body.as_mut(), request.as_ref()) else {
+                        return Poll::Pending;
+                    };
+                    let most = waiting.reading.max_bytes;
+                    let has_ended = ready!(begin.poll_read(reads.as_mut(), most, cx));
+                    let left = reads.size_hint().lower();
+                    let fields = waiting.fields(begin, has_ended, left);
+                    let Some(mut waiting) = request.take() else {
+                        return Poll::Pending;
+                    };
+                    if let (Some(why), Unreadable::Refuse) = (fields.unread(), waiting.unreadable) {
+                        State::refusal(why, waiting.parts)
+                    } else {
+                        let rest = body.take().filter(|_| !has_ended);
+                        let begin = std::mem::replace(begin, Begin::nothing());
+                        waiting.parts.extensions.insert(fields);
+                        let body = ReadBody::again(begin, rest);
+                        let request = Request::from_parts(waiting.parts, body);
+                        State::Calling {
+                            future: waiting.inner.call(request),
+                        }
+                    }
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<S, B> fmt::Debug for ReadJsonFuture<S, B>
+where
+    S: Service<Request<ReadBody<B>>>,
+    B: Body,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadJsonFuture").finish_non_exhaustive()
+    }
+}

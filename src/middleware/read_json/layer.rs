@@ -1,0 +1,212 @@
+//! The layer, and what it reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tower_layer::Layer;
+
+use super::reading::{Reading, Readings};
+use super::{ReadJson, Unreadable};
+use crate::error::{ConfigError, or_panic};
+use crate::key::{Head, WantedFields};
+use crate::usage::estimate;
+
+const MAX_BYTES: usize = 64 * 1_024;
+
+/// Reads fields of a request's JSON body, so that they decide its key, its cost, its estimate and its operation. It stands outside of
+/// the [`RateLimitLayer`](crate::RateLimitLayer) whose policies ask for them.
+///
+/// - [`key::json`](crate::key::json()) is a key, or an operation, and [`usage::estimate`](crate::usage::estimate) has estimates. A
+///   closure takes the [`JsonFields`](crate::key::JsonFields) from the extensions of the request.
+/// - A body is read if its content type is JSON (`application/json`, `…+json`), it has no content coding, and it is at most 64 KiB
+///   long. It then goes to the inner service, unchanged. The inner service is called when the body has arrived.
+/// - A body is read whatever the limits inside say. Let an outer [`RateLimitLayer`](crate::RateLimitLayer) refuse the
+///   clients that send too many requests, so that theirs are not read. Let a timeout outside end requests that send their
+///   body slowly.
+/// - A request without a body has none of the fields.
+///
+/// The inner service gets another body type, [`ReadBody`]; a service of axum takes it.
+///
+/// # Defaults
+///
+/// - fields: none but those of the presets in [`usage::estimate`](crate::usage::estimate)
+/// - longest body: 64 KiB
+/// - which requests are read: all
+/// - a body that cannot be read, and one in which a text stands twice: the request is refused, with status 413 if the body is too
+///   long, 415 if it is no JSON or has a content coding, and 400 if it is no JSON object or a text stands twice
+///
+/// ```
+/// use axum::{Router, body::Body, routing::post};
+/// use http::Request;
+/// use tower::ServiceExt;
+/// use tower_ratelimit::middleware::{ReadJsonLayer, Unreadable};
+/// use tower_ratelimit::plan::Operations;
+/// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let chats = Policy::new("chats", FixedWindow::per_minute(100))
+///     .key(key::global())
+///     .operation(key::json("model"))
+///     .operations(Operations::new().limit("large", FixedWindow::per_minute(1)));
+/// let read = ReadJsonLayer::new()
+///     .text("model")
+///     .max_bytes(16 * 1_024)
+///     .read_if(|head| (head.path() == "/chat").then_some(Unreadable::Refuse));
+/// let app: Router = Router::new()
+///     .route("/chat", post(|body: String| async { body }))
+///     .layer(RateLimitLayer::builder().policy(chats).build()?)
+///     // The last layer is the outermost.
+///     .layer(read);
+///
+/// let ask = async |body: &'static str| {
+///     let request = Request::post("/chat").header("content-type", "application/json");
+///     app.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap()
+/// };
+/// let large = r#"{"model":"large"}"#;
+/// let response = ask(large).await;
+/// assert_eq!(axum::body::to_bytes(response.into_body(), 1_000).await?, large);
+/// assert_eq!(ask(large).await.status(), 429);
+/// assert_eq!(ask(r#"{"model":"small"}"#).await.status(), 200);
+/// assert_eq!(ask(r#"{"model":"small","model":"large"}"#).await.status(), 400);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ReadJsonLayer {
+    readings: Readings,
+}
+
+impl Default for ReadJsonLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReadJsonLayer {
+    /// Creates a layer with the defaults above.
+    pub fn new() -> Self {
+        let mut wanted = WantedFields::default();
+        for path in estimate::paths() {
+            // They are paths, and few: a test builds this.
+            let _ = wanted.number(path);
+        }
+        Self::of(Reading {
+            wanted: Arc::new(wanted),
+            max_bytes: MAX_BYTES,
+            read_if: None,
+        })
+    }
+
+    /// Asks this closure for the layer of each request, such as that of a file that may have changed.
+    pub fn following(next: impl Fn() -> Self + Send + Sync + 'static) -> Self {
+        let next = move || next().readings.now();
+        Self {
+            readings: Readings::Following(Arc::new(next)),
+        }
+    }
+
+    /// Reads the text at this path, such as `model` or `params.name`. A text that stands twice in a body makes it unreadable, as one
+    /// of more than 256 bytes does.
+    ///
+    /// # Panics
+    ///
+    /// If the path is not one, or the layer reads 64 fields already. [`try_text`](Self::try_text) returns an error
+    /// instead.
+    #[track_caller]
+    pub fn text(self, path: &str) -> Self {
+        or_panic(self.try_text(path))
+    }
+
+    /// Reads the text at this path; see [`text`](Self::text).
+    ///
+    /// # Errors
+    ///
+    /// When the path has an empty name or one of more than 64 bytes, or more than eight names, and when the layer reads 64 fields
+    /// already.
+    pub fn try_text(self, path: &str) -> Result<Self, ConfigError> {
+        self.wanting(|wanted| wanted.text(path))
+    }
+
+    /// Reads the number at this path. Of several in a body, the largest counts.
+    ///
+    /// # Panics
+    ///
+    /// See [`text`](Self::text). [`try_number`](Self::try_number) returns an error instead.
+    #[track_caller]
+    pub fn number(self, path: &str) -> Self {
+        or_panic(self.try_number(path))
+    }
+
+    /// Reads the number at this path; see [`number`](Self::number).
+    ///
+    /// # Errors
+    ///
+    /// See [`try_text`](Self::try_text).
+    pub fn try_number(self, path: &str) -> Result<Self, ConfigError> {
+        self.wanting(|wanted| wanted.number(path))
+    }
+
+    /// Sets the length of the longest body that is read, in bytes. Each request under way may hold so many.
+    pub fn max_bytes(self, bytes: usize) -> Self {
+        let reading = self.readings.now();
+        Self::of(Reading {
+            max_bytes: bytes,
+            ..reading
+        })
+    }
+
+    /// Sets which requests are read, and what happens to one that cannot be read. A request for which the closure returns `None` is
+    /// not read.
+    pub fn read_if(
+        self,
+        read_if: impl Fn(&Head<'_>) -> Option<Unreadable> + Send + Sync + 'static,
+    ) -> Self {
+        let reading = self.readings.now();
+        Self::of(Reading {
+            read_if: Some(Arc::new(read_if)),
+            ..reading
+        })
+    }
+
+    /// Takes a field that is not among those of the layer for one that no body has. Limits may change between the reading of a
+    /// body and the decision.
+    // For `tower-ratelimit-config`.
+    #[doc(hidden)]
+    pub fn and_no_others(self) -> Self {
+        let mut reading = self.readings.now();
+        Arc::make_mut(&mut reading.wanted).and_no_others();
+        Self::of(reading)
+    }
+
+    fn of(reading: Reading) -> Self {
+        Self {
+            readings: Readings::Own(reading),
+        }
+    }
+
+    fn wanting(
+        self,
+        add: impl FnOnce(&mut WantedFields) -> Result<(), ConfigError>,
+    ) -> Result<Self, ConfigError> {
+        let mut reading = self.readings.now();
+        add(Arc::make_mut(&mut reading.wanted))?;
+        Ok(Self::of(reading))
+    }
+}
+
+impl<S> Layer<S> for ReadJsonLayer {
+    type Service = ReadJson<S>;
+
+    fn layer(&self, inner: S) -> ReadJson<S> {
+        ReadJson::new(inner, self.readings.clone())
+    }
+}
+
+impl fmt::Debug for ReadJsonLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadJsonLayer")
+            .field(&self.readings)
+            .finish()
+    }
+}

@@ -1,0 +1,15 @@
+//! Reads fields of a request's JSON body before the limits are asked, and passes the body on unchanged.
+
+mod body;
+mod future;
+mod layer;
+mod reading;
+mod service;
+
+pub use self::body::ReadBody;
+pub use self::future::ReadJsonFuture;
+pub use self::layer::ReadJsonLayer;
+pub use self::reading::Unreadable;
+pub use self::service::ReadJson;
+
+use super::GuardedBody;
