@@ -30,40 +30,38 @@ pub enum Headers {
     Envoy,
 }
 
-/// Returns the answer where no file has the domain.
-pub(super) fn of_unknown_domain(request: &RateLimitRequest) -> RateLimitResponse {
+/// Returns the answer where no limit holds for any of so many descriptors.
+pub(super) fn without_limits(descriptors: usize) -> RateLimitResponse {
     let ok = DescriptorStatus {
         code: Code::Ok.into(),
         ..DescriptorStatus::default()
     };
     RateLimitResponse {
         overall_code: Code::Ok.into(),
-        statuses: vec![ok; request.descriptors.len()],
+        statuses: vec![ok; descriptors],
         ..RateLimitResponse::default()
     }
 }
 
+/// Returns the answer by a verdict. In shadow, a request `passes` against it.
 pub(super) fn of(
     request: &RateLimitRequest,
     domain: &Domain,
     asked: &[Asked<'_>],
     verdict: &Verdict,
     headers: Headers,
+    passes: bool,
 ) -> RateLimitResponse {
     let statuses = asked.iter().zip(&verdict.told);
     let statuses: Vec<_> = statuses
         .map(|(asked, told)| status(asked, told.as_ref()))
         .collect();
-    let code = if verdict.passes {
-        Code::Ok
-    } else {
-        Code::OverLimit
-    };
+    let code = if passes { Code::Ok } else { Code::OverLimit };
     let mut response_headers_to_add = match headers {
         Headers::Draft => draft_headers(verdict),
         Headers::Envoy => envoy_headers(&statuses),
     };
-    if let Some(wait) = verdict.retry_after {
+    if let Some(wait) = verdict.retry_after.filter(|_| !passes) {
         let name = RETRY_AFTER.as_str();
         response_headers_to_add.push(header(name, seconds(wait).to_string()));
     }
@@ -125,6 +123,7 @@ fn current_limit(limited: &Limited<'_>, told: &Told) -> RateLimit {
         requests_per_unit: quota,
         unit: unit.into(),
         name: name.unwrap_or_default(),
+        unit_multiplier: limited.rule.and_then(|rule| rule.multiplier),
     }
 }
 

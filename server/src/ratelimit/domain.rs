@@ -45,9 +45,13 @@ struct Override {
     counts: Arc<Counts>,
 }
 
-/// A descriptor that cannot be asked about.
+/// Why a limit that a caller gives cannot be asked about.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoUnit;
+pub(super) enum Unusable {
+    NoUnit,
+    /// Its period has this many units.
+    SeveralUnits(u32),
+}
 
 impl Domain {
     pub(super) fn open(
@@ -112,7 +116,7 @@ impl Domain {
         descriptors: &[RateLimitDescriptor],
         hits: u32,
         statistics: &Statistics,
-    ) -> Result<Vec<Asked<'a>>, NoUnit> {
+    ) -> Result<Vec<Asked<'a>>, Unusable> {
         let asked = descriptors.iter().map(|descriptor| {
             let hits = descriptor
                 .hits_addend
@@ -159,14 +163,18 @@ impl Domain {
         descriptor: &RateLimitDescriptor,
         own: RateLimitOverride,
         hits: u32,
-    ) -> Result<Asked<'a>, NoUnit> {
+    ) -> Result<Asked<'a>, Unusable> {
+        if let Some(units) = own.unit_multiplier.filter(|units| *units > 1) {
+            return Err(Unusable::SeveralUnits(units));
+        }
         let unit = own.unit();
         let its = self
             .overrides
             .iter()
             .find(|its| its.unit == unit)
-            .ok_or(NoUnit)?;
-        let algorithm = FixedWindow::new(own.requests_per_unit, its.period).map_err(|_| NoUnit)?;
+            .ok_or(Unusable::NoUnit)?;
+        let algorithm =
+            FixedWindow::new(own.requests_per_unit, its.period).map_err(|_| Unusable::NoUnit)?;
         let entries = descriptor.entries.iter();
         Ok(Asked::Limited(Limited {
             policy: &its.policy,

@@ -247,8 +247,13 @@ impl Reader<'_> {
         };
         if number.is_none() {
             let message = format!(
-                "{:?} is no number of requests; write a whole number from 0 to {}",
+                "{:?} is no number{}; write a whole number from 0 to {}",
                 node.shown(),
+                if name == "unit_multiplier" {
+                    ""
+                } else {
+                    " of requests"
+                },
                 u32::MAX
             );
             self.refuse(fields, name, message);

@@ -35,8 +35,8 @@ pub use self::directory::Mistakes;
 pub use self::explain::{explain, understood};
 
 use self::directory::{Domains, Sources, Texts};
-use self::domain::{Domain, NoUnit, Open};
-use self::question::Asked;
+use self::domain::{Domain, Open, Unusable};
+use self::question::{Asked, Verdict};
 use self::statistics::{Statistics, add};
 use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::limits::Limits;
@@ -66,6 +66,7 @@ pub struct RateLimits {
 /// # Defaults
 ///
 /// - a refused request charges nothing
+/// - limits refuse requests
 /// - headers: those of the IETF draft, and `Retry-After`
 /// - time: 15 ms
 /// - metrics: those of this server
@@ -73,6 +74,8 @@ pub struct RateLimits {
 pub struct Options {
     /// Whether refused requests are charged, as `envoyproxy/ratelimit` does.
     pub charge_refused: bool,
+    /// Whether all requests pass, and those that would be refused are counted.
+    pub is_shadow: bool,
     /// The headers that Envoy adds to responses.
     pub headers: Headers,
     /// The time for a decision, where the caller says none.
@@ -85,6 +88,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             charge_refused: false,
+            is_shadow: false,
             headers: Headers::default(),
             time: Duration::from_millis(15),
             their_metrics: false,
@@ -262,11 +266,19 @@ impl RateLimits {
     ) -> Result<RateLimitResponse, NoAnswer> {
         let statistics = &self.inner.statistics;
         add(&statistics.calls, 1);
+        let (begun, descriptors) = (Instant::now(), request.descriptors.len());
         let answer = self.answer(request, deadline).await;
+        statistics.times.note(begun.elapsed());
         match &answer {
             Ok(_) => {}
             Err(NoAnswer::Invalid(_)) => add(&statistics.invalid, 1),
-            Err(NoAnswer::Unavailable(_)) => add(&statistics.unavailable, 1),
+            Err(NoAnswer::Unavailable(_)) => {
+                add(&statistics.unavailable, 1);
+                if self.inner.options.is_shadow {
+                    add(&statistics.shadow, 1);
+                    return Ok(answer::without_limits(descriptors));
+                }
+            }
         }
         answer
     }
@@ -351,7 +363,7 @@ impl Inner {
         let domains = self.in_force();
         let Some(domain) = domains.get(&request.domain) else {
             add(&self.statistics.unknown_domain, 1);
-            return Ok(answer::of_unknown_domain(&request));
+            return Ok(answer::without_limits(request.descriptors.len()));
         };
         let asked = self.asked(domain, &request)?;
         let charges_refused = self.options.charge_refused;
@@ -360,9 +372,7 @@ impl Inner {
             return Err(late());
         }
         let verdict = verdict.map_err(unavailable)?;
-        question::count(&asked, &verdict);
-        let headers = self.options.headers;
-        Ok(answer::of(&request, domain, &asked, &verdict, headers))
+        Ok(self.answer(&request, domain, &asked, &verdict))
     }
 
     /// Decides about a request that the store has not answered in time.
@@ -380,9 +390,26 @@ impl Inner {
         let verdict = question::decide(&share.limiter, &kept, charges_refused).await;
         let verdict = verdict.map_err(unavailable)?;
         add(&self.statistics.late, 1);
-        question::count(&asked, &verdict);
-        let headers = self.options.headers;
-        Ok(answer::of(request, domain, &asked, &verdict, headers))
+        Ok(self.answer(request, domain, &asked, &verdict))
+    }
+
+    /// Counts a request that has this verdict, and returns its answer.
+    fn answer(
+        &self,
+        request: &RateLimitRequest,
+        domain: &Domain,
+        asked: &[Asked<'_>],
+        verdict: &Verdict,
+    ) -> RateLimitResponse {
+        let Options {
+            headers, is_shadow, ..
+        } = self.options;
+        question::count(asked, verdict);
+        if is_shadow && !verdict.passes {
+            add(&self.statistics.shadow, 1);
+        }
+        let passes = is_shadow || verdict.passes;
+        answer::of(request, domain, asked, verdict, headers, passes)
     }
 
     /// Returns what each descriptor of a request asks.
@@ -393,9 +420,15 @@ impl Inner {
     ) -> Result<Vec<Asked<'a>>, NoAnswer> {
         let hits = request.hits_addend.max(1);
         let asked = domain.asked(&request.descriptors, hits, &self.statistics);
-        asked.map_err(|NoUnit| {
-            let message = "limit.unit is UNKNOWN; send the unit of the limit, from SECOND to YEAR";
-            NoAnswer::Invalid(message.to_owned())
+        asked.map_err(|unusable| {
+            NoAnswer::Invalid(match unusable {
+                Unusable::NoUnit => {
+                    "limit.unit is UNKNOWN; send the unit of the limit, from SECOND to YEAR".to_owned()
+                }
+                Unusable::SeveralUnits(units) => format!(
+                    "limit.unit_multiplier is {units}; send 1, or write a limit of that period into the file"
+                ),
+            })
         })
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Rule {
     /// The keys and values that lead to it, as `explain` and the statistics show them.
     pub(super) path: String,
     pub(super) unit: Unit,
+    /// How many units the period has, if the file says so.
+    pub(super) multiplier: Option<u32>,
     pub(super) name: Option<String>,
     pub(super) replaces: Vec<String>,
     pub(super) is_shadow: bool,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
@@ -36,9 +37,48 @@ pub(super) struct Statistics {
     pub(super) unavailable: AtomicU64,
     /// Calls that were decided without the store, which had not answered in time.
     pub(super) late: AtomicU64,
+    /// Calls over a limit that passed, because all limits are in shadow.
+    pub(super) shadow: AtomicU64,
     pub(super) unknown_domain: AtomicU64,
+    pub(super) times: Times,
     pub(super) loads: AtomicU64,
     pub(super) failed_loads: AtomicU64,
+}
+
+/// The bounds of the times of calls, in seconds: those of a histogram of Prometheus that names none.
+const BOUNDS: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+/// How long calls took.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// The calls up to each bound and over the one before it, and those over all bounds.
+    calls: [AtomicU64; BOUNDS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Times {
+    pub(super) fn note(&self, time: Duration) {
+        let place = BOUNDS.iter().position(|bound| time.as_secs_f64() <= *bound);
+        add(&self.calls[place.unwrap_or(BOUNDS.len())], 1);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        add(&self.micros, micros);
+    }
+
+    /// Returns each bound, as Prometheus spells it, with the calls up to it.
+    fn up_to(&self) -> impl Iterator<Item = (String, u64)> {
+        let bounds = BOUNDS.iter().map(ToString::to_string);
+        let bounds = bounds.chain(["+Inf".to_owned()]);
+        bounds.zip(&self.calls).scan(0, |calls, (bound, more)| {
+            *calls += more.load(Ordering::Relaxed);
+            Some((bound, *calls))
+        })
+    }
+
+    fn secs(&self) -> f64 {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64()
+    }
 }
 
 pub(super) fn add(count: &AtomicU64, units: u64) {
@@ -78,6 +118,7 @@ const NEAR: &str = "ratelimitd_descriptor_near_limit_units_total";
 const CALLS: &str = "ratelimitd_descriptor_calls_total";
 const FAILED: &str = "ratelimitd_descriptor_failed_calls_total";
 const LATE: &str = "ratelimitd_descriptor_calls_without_store_total";
+const SHADOW: &str = "ratelimitd_descriptor_shadowed_calls_total";
 const NO_DOMAIN: &str = "ratelimitd_descriptor_unknown_domain_total";
 const LOADS: &str = "ratelimitd_descriptor_config_loads_total";
 const ERROR: &str = "ratelimitd_descriptor_config_error";
@@ -97,6 +138,10 @@ pub(super) fn publish(statistics: &Statistics, is_refused: bool) {
     describe_counter!(
         LATE,
         "Calls that were decided without the store, which had not answered in time"
+    );
+    describe_counter!(
+        SHADOW,
+        "Calls over a limit that passed, because all limits are in shadow"
     );
     describe_counter!(NO_DOMAIN, "Calls with a domain that no file has");
     describe_counter!(
@@ -132,6 +177,7 @@ pub(super) fn publish(statistics: &Statistics, is_refused: bool) {
     counter!(FAILED, "reason" => "invalid").absolute(read(&statistics.invalid));
     counter!(FAILED, "reason" => "unavailable").absolute(read(&statistics.unavailable));
     counter!(LATE).absolute(read(&statistics.late));
+    counter!(SHADOW).absolute(read(&statistics.shadow));
     counter!(NO_DOMAIN).absolute(read(&statistics.unknown_domain));
     counter!(LOADS, "result" => "in force").absolute(read(&statistics.loads));
     counter!(LOADS, "result" => "refused").absolute(read(&statistics.failed_loads));
@@ -167,6 +213,13 @@ pub(super) fn publish_as_theirs(statistics: &Statistics) {
     let method = "ShouldRateLimit";
     counter!("ratelimit_service_total_requests", "grpc_method" => method)
         .absolute(read(&statistics.calls));
+    let time = "ratelimit_service_response_time_seconds";
+    for (bound, calls) in statistics.times.up_to() {
+        counter!(format!("{time}_bucket"), "grpc_method" => method, "le" => bound).absolute(calls);
+        counter!(format!("{time}_count"), "grpc_method" => method).absolute(calls);
+    }
+    gauge!(format!("{time}_sum"), "grpc_method" => method).set(statistics.times.secs());
+    counter!("ratelimit_service_global_shadow_mode").absolute(read(&statistics.shadow));
     let error = |kind: &'static str| counter!("ratelimit_service_should_rate_limit_error", "err_type" => kind);
     error("service_error").absolute(read(&statistics.invalid));
     error("redis_error").absolute(read(&statistics.unavailable));
@@ -179,6 +232,20 @@ pub(super) fn publish_as_theirs(statistics: &Statistics) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_counted_up_to_each_bound_that_it_does_not_exceed() {
+        let times = Times::default();
+        for micros in [0, 5_000, 5_001, 10_000_000, 11_000_000] {
+            times.note(Duration::from_micros(micros));
+        }
+        let told: Vec<_> = times.up_to().collect();
+        let of = |bound: &str| told.iter().find(|(it, _)| it == bound).unwrap().1;
+        let bounds = ["0.005", "0.01", "5", "10", "+Inf"];
+        assert_eq!(bounds.map(of), [2, 3, 3, 4, 5]);
+        assert_eq!(told.len(), 12);
+        assert!((times.secs() - 21.010_001).abs() < 1e-9);
+    }
 
     #[test]
     fn there_are_no_more_counts_than_the_bound() {

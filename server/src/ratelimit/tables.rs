@@ -48,6 +48,7 @@ fn add(top: &mut Level, table: &DescriptorLimit, statistics: &Statistics) {
     let (_, period, _) = policy.algorithm().frame();
     descriptor.rule = Some(Arc::new(Rule {
         unit: unit_of(period.unwrap_or_default()),
+        multiplier: None,
         policy,
         name: None,
         replaces: Vec::new(),

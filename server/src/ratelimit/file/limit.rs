@@ -15,6 +15,7 @@ use crate::ratelimit::yaml::{Node, Value};
 
 pub(super) const OF_LIMIT: &[&str] = &[
     "unit",
+    "unit_multiplier",
     "requests_per_unit",
     "unlimited",
     "name",
@@ -44,7 +45,12 @@ impl Reader<'_> {
         };
         let node = fields.get("rate_limit")?;
         let its = self.fields(node, fields.path("rate_limit"), OF_LIMIT)?;
-        let (limit, unit) = self.limit(&its)?;
+        let (
+            limit,
+            Span {
+                unit, multiplier, ..
+            },
+        ) = self.limit(&its)?;
         let name = self.text(&its, "name").filter(|name| !name.is_empty());
         let mut replaces = Vec::new();
         for (node, path) in self.maps(&its, "replaces") {
@@ -66,6 +72,7 @@ impl Reader<'_> {
             policy: Policy::new(state_name(&self.domain, &self.steps()), limit)
                 .on_store_failure(self.on_store_failure(&its)),
             unit,
+            multiplier,
             name,
             replaces,
             is_shadow,
@@ -93,22 +100,22 @@ impl Reader<'_> {
         }
     }
 
-    fn limit(&mut self, its: &Fields<'_>) -> Option<(Algorithm, Unit)> {
+    fn limit(&mut self, its: &Fields<'_>) -> Option<(Algorithm, Span)> {
         if self.flag(its, "unlimited") {
-            for field in ["unit", "period"] {
+            for field in ["unit", "unit_multiplier", "period"] {
                 if its.get(field).is_some() {
                     let message =
                         "should not specify rate limit unit when unlimited; leave out one of them";
                     self.refuse(its, field, message);
                 }
             }
-            return Some((Algorithm::Unlimited, Unit::Unknown));
+            return Some((Algorithm::Unlimited, Span::default()));
         }
         let requests = match its.get("requests_per_unit") {
             None => 0,
             Some(_) => self.number(its, "requests_per_unit")?,
         };
-        let (period, unit) = self.period(its)?;
+        let span = self.span(its)?;
         let burst = match its.get("burst") {
             None => None,
             Some(_) => Some(self.number(its, "burst")?),
@@ -118,16 +125,16 @@ impl Reader<'_> {
                 let message = "a fixed window has no burst; name an algorithm that has one, such as `algorithm: token-bucket`";
                 self.refuse(its, "burst", message);
             }
-            return match FixedWindow::new(requests, period) {
-                Ok(window) => Some((window.into(), unit)),
+            return match FixedWindow::new(requests, span.period) {
+                Ok(window) => Some((window.into(), span)),
                 Err(error) => {
-                    self.refuse(its, "period", error.to_string());
+                    self.refuse(its, span.field(), error.to_string());
                     None
                 }
             };
         };
-        let algorithm = self.algorithm(its, &name, (requests, period), burst)?;
-        Some((algorithm, unit))
+        let algorithm = self.algorithm(its, &name, (requests, span), burst)?;
+        Some((algorithm, span))
     }
 
     /// Reads an algorithm that is no fixed window.
@@ -135,7 +142,7 @@ impl Reader<'_> {
         &mut self,
         its: &Fields<'_>,
         name: &str,
-        (requests, period): (u32, Duration),
+        (requests, span): (u32, Span),
         burst: Option<u32>,
     ) -> Option<Algorithm> {
         let known: Vec<_> = Algorithm::names()
@@ -150,10 +157,10 @@ impl Reader<'_> {
             self.refuse(its, "algorithm", message);
             return None;
         };
-        let quota = match Quota::new(requests, period) {
+        let quota = match Quota::new(requests, span.period) {
             Ok(quota) => quota,
             Err(error) => {
-                self.refuse(its, "period", error.to_string());
+                self.refuse(its, span.field(), error.to_string());
                 return None;
             }
         };
@@ -177,10 +184,16 @@ impl Reader<'_> {
             .ok()
     }
 
-    fn period(&mut self, its: &Fields<'_>) -> Option<(Duration, Unit)> {
+    fn span(&mut self, its: &Fields<'_>) -> Option<Span> {
         if let Some(text) = self.text(its, "period") {
-            if its.get("unit").is_some() {
-                self.refuse(its, "period", "there is a unit too; leave out one of them");
+            for field in ["unit", "unit_multiplier"] {
+                if its.get(field).is_some() {
+                    self.refuse(
+                        its,
+                        "period",
+                        format!("there is a {field} too; leave out one of them"),
+                    );
+                }
             }
             let Ok(quota) = format!("1/{text}").parse::<Quota>() else {
                 let message =
@@ -188,7 +201,12 @@ impl Reader<'_> {
                 self.refuse(its, "period", message);
                 return None;
             };
-            return Some((quota.period(), unit_of(quota.period())));
+            let period = quota.period();
+            return Some(Span {
+                period,
+                unit: unit_of(period),
+                multiplier: None,
+            });
         }
         let name = self.text(its, "unit").unwrap_or_default();
         let unit = UNITS
@@ -203,7 +221,39 @@ impl Reader<'_> {
             self.refuse(its, "unit", message);
             return None;
         };
-        Some((Duration::from_secs(*secs), *unit))
+        let multiplier = match its.get("unit_multiplier") {
+            None => None,
+            Some(_) => Some(self.number(its, "unit_multiplier")?),
+        };
+        if multiplier == Some(0) {
+            let message = "no unit is no time; write how many there are, from 1, or leave it out";
+            self.refuse(its, "unit_multiplier", message);
+            return None;
+        }
+        Some(Span {
+            period: Duration::from_secs(secs * u64::from(multiplier.unwrap_or(1))),
+            unit: *unit,
+            multiplier,
+        })
+    }
+}
+
+/// The period of a limit, and how its file says it.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    period: Duration,
+    unit: Unit,
+    /// How many units there are, if the file says so.
+    multiplier: Option<u32>,
+}
+
+impl Span {
+    /// Returns the field to which a mistake of the period belongs.
+    fn field(self) -> &'static str {
+        match self.multiplier {
+            None => "period",
+            Some(_) => "unit_multiplier",
+        }
     }
 }
 

@@ -163,7 +163,7 @@ async fn while_the_store_is_away_each_limit_decides_as_it_says() {
 }
 
 /// Limits over a store that takes all and answers nothing, one of four nodes. It would give up after a minute.
-fn mute(rate_limit: &str, time: Duration) -> (std::net::TcpListener, Folder, RateLimits) {
+fn mute(rate_limit: &str, options: Options) -> (std::net::TcpListener, Folder, RateLimits) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let file = format!(
@@ -172,10 +172,6 @@ fn mute(rate_limit: &str, time: Duration) -> (std::net::TcpListener, Folder, Rat
     let folder = Folder::of(&[("shop.yaml", &file)]);
     let store = RedisStore::builder().deadline(Duration::from_secs(60));
     let store = store.nodes(4).open(format!("redis://{address}/")).unwrap();
-    let options = Options {
-        time,
-        ..Options::default()
-    };
     let limits = RateLimits::read(folder.path(), options, move |builder| {
         builder.store(store.clone()).build()
     });
@@ -185,6 +181,10 @@ fn mute(rate_limit: &str, time: Duration) -> (std::net::TcpListener, Folder, Rat
 #[tokio::test]
 async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_says() {
     const TIME: Duration = Duration::from_millis(20);
+    let within = |time| Options {
+        time,
+        ..Options::default()
+    };
     let tenant = || request(vec![descriptor(&[("tenant", "gold")])]);
     let own = descriptor(&[("any", "x")]).under(8, RateLimitUnit::Hour);
     let late = NoAnswer::Unavailable("the store has not answered in time".to_owned());
@@ -201,7 +201,7 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
             0,
         ),
     ] {
-        let (_redis, _folder, limits) = mute(limit, TIME);
+        let (_redis, _folder, limits) = mute(limit, within(TIME));
         for number in 0..4 {
             let asking = Instant::now();
             match limits.ask(asked.clone(), None).await {
@@ -212,7 +212,7 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
         }
     }
     // The time of the call comes before that of the options.
-    let (_redis, _folder, limits) = mute("requests_per_unit: 8", LONG);
+    let (_redis, _folder, limits) = mute("requests_per_unit: 8", within(LONG));
     let answer = limits
         .ask(tenant(), Some(Deadline::after(TIME)))
         .await
@@ -369,7 +369,7 @@ fn what_is_decided_is_counted_under_our_names_or_theirs() {
     for (names, expected) in [
         (
             "own",
-            [
+            &[
                 "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"asked\"} 2",
                 "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"within\"} 1",
                 "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant\",outcome=\"over\"} 1",
@@ -377,13 +377,17 @@ fn what_is_decided_is_counted_under_our_names_or_theirs() {
                 "ratelimitd_descriptor_failed_calls_total{reason=\"invalid\"} 1",
                 "ratelimitd_descriptor_unknown_domain_total 1",
                 "ratelimitd_descriptor_calls_without_store_total 0",
+                "ratelimitd_descriptor_shadowed_calls_total 0",
                 "ratelimitd_descriptor_calls_total 4",
-            ],
+            ][..],
         ),
         (
             "envoy",
-            [
+            &[
                 "ratelimit_service_rate_limit_domain_not_found 1",
+                "ratelimit_service_response_time_seconds_bucket{grpc_method=\"ShouldRateLimit\",le=\"+Inf\"} 4",
+                "ratelimit_service_response_time_seconds_count{grpc_method=\"ShouldRateLimit\"} 4",
+                "ratelimit_service_global_shadow_mode 0",
                 "ratelimit_service_rate_limit_total_hits{domain=\"shop\",key1=\"tenant\"} 2",
                 "ratelimit_service_rate_limit_within_limit{domain=\"shop\",key1=\"tenant\"} 1",
                 "ratelimit_service_rate_limit_over_limit{domain=\"shop\",key1=\"tenant\"} 1",
@@ -391,7 +395,7 @@ fn what_is_decided_is_counted_under_our_names_or_theirs() {
                 "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 1",
                 "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 4",
                 "ratelimit_service_config_load_success 1",
-            ],
+            ][..],
         ),
     ] {
         let server = Server::start(&["--ratelimit-config", folder.path(), "--stats", names]);
@@ -414,5 +418,56 @@ fn what_is_decided_is_counted_under_our_names_or_theirs() {
         assert!(status.contains("\"domains\":\"shop\""), "{status}");
         // Without a file of limits, nothing else is limited.
         assert!(!metrics.contains("policy=\"address\""), "{metrics}");
+    }
+}
+
+#[test]
+fn in_shadow_all_requests_pass_and_those_over_a_limit_are_counted() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    let server = Server::start(&[
+        "--ratelimit-config",
+        folder.path(),
+        "--shadow-descriptors",
+        "--stats",
+        "envoy",
+    ]);
+    let question =
+        r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "gold"}]}]}"#;
+    for code in ["OK", "OVER_LIMIT", "OVER_LIMIT"] {
+        let (status, answer) = post(&server.clients, "/json", question);
+        let told: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(
+            (status, &told["overallCode"]),
+            (200, &"OK".into()),
+            "{told}"
+        );
+        assert_eq!(told["statuses"][0]["code"], code, "{told}");
+        assert!(!answer.contains("retry-after"), "{told}");
+    }
+    let metrics = server.ops("/metrics", HOST);
+    for line in [
+        "ratelimit_service_global_shadow_mode 2",
+        "ratelimit_service_rate_limit_over_limit{domain=\"shop\",key1=\"tenant\"} 2",
+    ] {
+        assert!(
+            metrics.contains(&format!("\n{line}\n")),
+            "{line} is not in\n{metrics}"
+        );
+    }
+}
+
+/// A limit that refuses while its store is away would fail the call.
+#[tokio::test]
+async fn in_shadow_a_request_passes_without_the_store_too() {
+    let options = Options {
+        is_shadow: true,
+        time: Duration::from_millis(20),
+        ..Options::default()
+    };
+    for on_store_failure in ["local", "allow", "refuse"] {
+        let limit = format!("requests_per_unit: 0, on_store_failure: {on_store_failure}");
+        let (_redis, _folder, limits) = mute(&limit, options.clone());
+        let answer = limits.ask(request(vec![descriptor(&[("tenant", "gold")])]), None);
+        assert!(passes(&answer.await.unwrap()), "{on_store_failure}");
     }
 }

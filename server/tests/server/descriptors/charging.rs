@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use ratelimitd::envoy::messages::envoy::r#type::v3::RateLimitUnit;
 use ratelimitd::ratelimit::{Headers, NoAnswer, Options, RateLimits};
 use tower_ratelimit::error::StoreErrorKind;
@@ -34,6 +35,8 @@ descriptors:
   rate_limit: { unit: minute, requests_per_unit: 6, algorithm: token-bucket, burst: 2 }
 - key: long
   rate_limit: { period: 10min, requests_per_unit: 4 }
+- key: minutes
+  rate_limit: { unit: minute, unit_multiplier: 10, requests_per_unit: 4 }
 - key: none
   rate_limit: { unit: hour, requests_per_unit: 0 }
 ";
@@ -169,6 +172,13 @@ async fn each_status_has_its_limit_and_the_true_wait() {
     let long = scene.ask(vec![descriptor(&[("long", "x")])]).await;
     assert_eq!(long.statuses[0].current_limit.as_ref().unwrap().unit, 0);
     assert_eq!(until_reset(&long.statuses[0]), Duration::from_secs(565));
+    let minutes = scene.ask(vec![descriptor(&[("minutes", "x")])]).await;
+    let told = minutes.statuses[0].current_limit.as_ref().unwrap();
+    assert_eq!(
+        (told.requests_per_unit, told.unit(), told.unit_multiplier),
+        (4, Unit::Minute, Some(10))
+    );
+    assert_eq!(until_reset(&minutes.statuses[0]), Duration::from_secs(565));
 }
 
 #[tokio::test]
@@ -295,6 +305,12 @@ async fn the_limit_of_a_descriptor_comes_before_the_file() {
         panic!("{error:?}")
     };
     assert!(error.contains("limit.unit is UNKNOWN; send"), "{error}");
+    // A period of several units is that of no counter.
+    let mut long = asked(1, hour);
+    long.limit.as_mut().unwrap().unit_multiplier = Some(2);
+    let error = scene.answer(request(vec![long])).await;
+    let expected = "limit.unit_multiplier is 2; send 1, or write a limit of that period into the file";
+    assert_eq!(error, Err(NoAnswer::Invalid(expected.to_owned())));
     // In a domain that no file has, no limit holds.
     let mut elsewhere = request(vec![asked(0, hour)]);
     elsewhere.domain = "elsewhere".to_owned();

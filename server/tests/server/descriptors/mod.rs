@@ -145,6 +145,7 @@ impl With for RateLimitDescriptor {
         self.limit = Some(RateLimitOverride {
             requests_per_unit: requests,
             unit: unit.into(),
+            unit_multiplier: None,
         });
         self
     }
