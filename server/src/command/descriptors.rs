@@ -19,8 +19,8 @@ pub(super) struct Descriptors {
     #[arg(long)]
     charge_refused: bool,
     /// Let all requests with descriptors pass, and count those that would be refused
-    #[arg(long)]
-    shadow_descriptors: bool,
+    #[arg(id = "shadow_descriptors", long = "shadow-descriptors")]
+    shadow: bool,
     /// The headers that Envoy adds: draft, for `RateLimit` and `RateLimit-Policy`, or envoy, for the three of envoyproxy/ratelimit
     #[arg(
         long,
@@ -59,7 +59,7 @@ impl Descriptors {
     pub(super) fn read(&self, limits: &Limits) -> Result<RateLimits, Mistakes> {
         let options = Options {
             charge_refused: self.charge_refused,
-            is_shadow: self.shadow_descriptors,
+            is_shadow: self.shadow,
             headers: match self.headers {
                 Names::Draft => Headers::Draft,
                 Names::Envoy => Headers::Envoy,

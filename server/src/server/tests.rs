@@ -382,8 +382,8 @@ async fn granted(client: &mut DuplexStream) -> (u32, u32) {
         client.read_exact(&mut payload).await.unwrap();
         match (head[3], head[4]) {
             (4, 0) => {
-                let windows = payload.chunks(6).filter(|it| it[..2] == [0, 4]);
-                of_each = windows.map(|it| number(&it[2..])).last().unwrap_or(of_each);
+                let window = payload.chunks(6).rfind(|it| it[..2] == [0, 4]);
+                of_each = window.map_or(of_each, |it| number(&it[2..]));
             }
             (8, _) if number(&head[5..]) == 0 => of_all += number(&payload),
             (8, _) => of_each += number(&payload),

@@ -309,7 +309,8 @@ async fn the_limit_of_a_descriptor_comes_before_the_file() {
     let mut long = asked(1, hour);
     long.limit.as_mut().unwrap().unit_multiplier = Some(2);
     let error = scene.answer(request(vec![long])).await;
-    let expected = "limit.unit_multiplier is 2; send 1, or write a limit of that period into the file";
+    let expected =
+        "limit.unit_multiplier is 2; send 1, or write a limit of that period into the file";
     assert_eq!(error, Err(NoAnswer::Invalid(expected.to_owned())));
     // In a domain that no file has, no limit holds.
     let mut elsewhere = request(vec![asked(0, hour)]);

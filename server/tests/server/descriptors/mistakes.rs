@@ -112,30 +112,6 @@ fn mistakes_that_are_none_there_have_a_remedy_too() {
             "rate_limit.period: there is a unit too; leave out one of them",
         ),
         (
-            limit("{ unit_multiplier: 2, period: 10min }"),
-            "rate_limit.period: there is a unit_multiplier too; leave out one of them",
-        ),
-        (
-            limit("{ unit_multiplier: 2, unlimited: true }"),
-            "rate_limit.unit_multiplier: should not specify rate limit unit when unlimited; leave out one of them",
-        ),
-        (
-            limit("{ unit_multiplier: 2 }"),
-            "rate_limit.unit: invalid rate limit unit ''; write",
-        ),
-        (
-            limit("{ unit: day, unit_multiplier: 0 }"),
-            "rate_limit.unit_multiplier: no unit is no time; write how many there are, from 1, or leave it out",
-        ),
-        (
-            limit("{ unit: day, unit_multiplier: x }"),
-            "rate_limit.unit_multiplier: \"x\" is no number; write a whole number from 0 to 4294967295",
-        ),
-        (
-            limit("{ unit: year, unit_multiplier: 4294967295 }"),
-            "rate_limit.unit_multiplier: ",
-        ),
-        (
             limit("{ period: soon }"),
             "rate_limit.period: \"soon\" is no length of time; write one such as 10min, 12h or 90d",
         ),
@@ -190,6 +166,38 @@ fn mistakes_that_are_none_there_have_a_remedy_too() {
         ),
     ];
     assert_told(&cases);
+}
+
+#[test]
+fn a_number_of_units_has_its_mistakes() {
+    let limit =
+        |field: &str| format!("domain: shop\ndescriptors:\n- key: k\n  rate_limit:\n    {field}\n");
+    assert_told(&[
+        (
+            limit("{ unit_multiplier: 2, period: 10min }"),
+            "rate_limit.period: there is a unit_multiplier too; leave out one of them",
+        ),
+        (
+            limit("{ unit_multiplier: 2, unlimited: true }"),
+            "rate_limit.unit_multiplier: should not specify rate limit unit when unlimited; leave out one of them",
+        ),
+        (
+            limit("{ unit_multiplier: 2 }"),
+            "rate_limit.unit: invalid rate limit unit ''; write",
+        ),
+        (
+            limit("{ unit: day, unit_multiplier: 0 }"),
+            "rate_limit.unit_multiplier: no unit is no time; write how many there are, from 1, or leave it out",
+        ),
+        (
+            limit("{ unit: day, unit_multiplier: x }"),
+            "rate_limit.unit_multiplier: \"x\" is no number; write a whole number from 0 to 4294967295",
+        ),
+        (
+            limit("{ unit: year, unit_multiplier: 4294967295 }"),
+            "rate_limit.unit_multiplier: ",
+        ),
+    ]);
 }
 
 /// Asserts that the error of each text contains another one.
