@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 64 * 1_024;
 ///   body slowly.
 /// - A request without a body has none of the fields.
 ///
-/// The inner service gets another body type, [`ReadBody`]; a service of axum takes it.
+/// The inner service gets another body type, [`ReadBody`](crate::middleware::ReadBody); a service of axum takes it.
 ///
 /// # Defaults
 ///
