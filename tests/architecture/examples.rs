@@ -99,6 +99,7 @@ fn every_command_that_runs_an_example_is_complete() {
         "crates/adapt/docs",
         "crates/config/docs",
         "crates/ops/docs",
+        "server/docs",
         "crates/adapt",
         "examples",
         ".",
