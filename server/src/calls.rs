@@ -15,9 +15,8 @@ use tokio::sync::Mutex;
 use tower::ServiceExt;
 
 use crate::BoxError;
-use crate::forward::RequestBody;
 use crate::server::LARGEST_WINDOW;
-use crate::stall::Watched;
+use crate::stall::{RequestBody, Watched};
 
 /// Sends calls to one upstream.
 #[derive(Clone, Debug)]

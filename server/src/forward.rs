@@ -16,11 +16,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional;
-use tower_ratelimit::middleware::ReadBody;
 
 use crate::calls::{Calls, NoResponse};
 use crate::counted::Counted;
-use crate::stall::{Progress, Stalled, Watched};
+use crate::stall::{Progress, RequestBody, Stalled, Watched};
 use crate::tls::{self, Roots};
 use crate::{Body, fields, told, trace};
 
@@ -31,12 +30,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const READ_AHEAD: usize = 64 * 1024;
 
 pub(crate) const LATE: &str = "the rest of the request did not arrive in time";
-
-/// The body of a request on its way from the client.
-pub(crate) type Arriving = Watched<Incoming>;
-
-/// The body of a request that the limits may have read.
-pub(crate) type RequestBody = ReadBody<Arriving>;
 
 /// The service behind the gateway. It shows its address.
 #[derive(Clone, Debug)]

@@ -16,13 +16,13 @@ use tower_ratelimit::key::Head;
 use tower_ratelimit_config::Config;
 
 use crate::counted::Counted;
-use crate::forward::{Arriving, LATE, Sender, Upstream};
+use crate::forward::{LATE, Sender, Upstream};
 use crate::head::give_one_reading;
 use crate::limits::Limits;
 use crate::ratelimit::{RateLimits, json};
 use crate::refusals::Refusals;
 use crate::server::Client;
-use crate::stall::Progress;
+use crate::stall::{Arriving, Progress};
 use crate::{Body, full, question, told, trace};
 
 /// The refusals in the log, in each second for each policy, if nothing else is configured.

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, sleep_until};
+use tower_ratelimit::middleware::ReadBody;
 
 /// The time of the last progress of a request, and the side that keeps the other waiting. A long upload is no stall.
 #[derive(Clone, Debug)]
@@ -36,6 +38,12 @@ pub(crate) enum Stalled {
     /// It has not sent the rest of its request.
     Client,
 }
+
+/// The body of a request on its way from the client.
+pub(crate) type Arriving = Watched<Incoming>;
+
+/// The body of a request that the limits may have read.
+pub(crate) type RequestBody = ReadBody<Arriving>;
 
 pin_project! {
     /// The body of a request, without trailers, which notes its progress.

@@ -1,6 +1,6 @@
 //! The rate limit service of Envoy, by files as `envoyproxy/ratelimit` reads them.
 //!
-//! `yaml.rs` reads a text, `file.rs` the limits in it, `tables.rs` those of the file of limits, and `directory.rs` all of them. `rules.rs` finds the limit of a
+//! `yaml.rs` reads a text, `file/` the limits in it, `tables.rs` those of the file of limits, and `directory.rs` all of them. `rules.rs` finds the limit of a
 //! descriptor, `domain.rs` has the limiter of all limits of a domain, `question.rs` decides about a request, and `standby.rs` has the
 //! limiter for requests that the store does not answer in time. `answer.rs` writes the answer for Envoy. `json.rs` takes the same questions over HTTP.
 

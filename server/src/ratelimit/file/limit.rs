@@ -8,25 +8,10 @@ use prost_types::{ListValue, Struct, Value as Data, value::Kind};
 use tower_ratelimit::{Algorithm, FixedWindow, OnStoreFailure, Policy, Quota};
 use tower_ratelimit_config::__internal::state_name;
 
-use super::{Fields, Reader};
+use super::fields::{Fields, OF_LIMIT, OF_REPLACED, Reader};
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::ratelimit::rules::Rule;
 use crate::ratelimit::yaml::{Node, Value};
-
-pub(super) const OF_LIMIT: &[&str] = &[
-    "unit",
-    "unit_multiplier",
-    "requests_per_unit",
-    "unlimited",
-    "name",
-    "replaces",
-    "algorithm",
-    "period",
-    "burst",
-    "settles",
-    "on_store_failure",
-];
-const OF_REPLACED: &[&str] = &["name"];
 
 impl Reader<'_> {
     pub(super) fn rule(&mut self, fields: &Fields<'_>) -> Option<Arc<Rule>> {
