@@ -106,9 +106,10 @@ fn end_of_line(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::JsonPath;
 
     fn found(text: &str, piece: usize) -> Option<u64> {
-        let path = ["n"].map(Box::from).into();
+        let path = JsonPath::known("n");
         let mut events = Events::new(Scanner::new([path].into()));
         for piece in text.as_bytes().chunks(piece) {
             events.read(piece);

@@ -5,12 +5,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// A path in a JSON document: the names of the members on the way.
-pub(super) type Path = Box<[Box<str>]>;
-
-/// The longest path, and the longest name on it in bytes.
-pub(super) const DEEPEST_PATH: usize = 8;
-pub(super) const LONGEST_NAME: usize = 64;
+use crate::key::{JsonPath, LONGEST_NAME, whole_number};
 
 /// The most paths that one scanner looks for.
 pub(super) const MOST_PATHS: usize = 32;
@@ -23,7 +18,7 @@ const LONGEST_NUMBER: usize = 32;
 
 /// Reads documents, one after the other, and remembers the last number at each path.
 pub(super) struct Scanner {
-    paths: Arc<[Path]>,
+    paths: Arc<[JsonPath]>,
     found: Box<[Option<u64>]>,
     place: Place,
     depth: u32,
@@ -65,7 +60,7 @@ enum Place {
 }
 
 impl Scanner {
-    pub(super) fn new(paths: Arc<[Path]>) -> Self {
+    pub(super) fn new(paths: Arc<[JsonPath]>) -> Self {
         debug_assert!(paths.len() <= MOST_PATHS);
         Self {
             found: vec![None; paths.len()].into(),
@@ -278,7 +273,7 @@ impl Scanner {
         let level = self.leading.len() - 1;
         for (place, path) in self.paths.iter().enumerate() {
             let is_next = path
-                .get(level)
+                .name(level)
                 .is_some_and(|name| name.as_bytes() == self.text);
             if leading >> place & 1 == 1 && is_next {
                 self.wanted |= 1 << place;
@@ -288,7 +283,7 @@ impl Scanner {
 
     fn end_number(&mut self) {
         if self.beyond == 0 && self.wanted != 0 && !self.is_cut {
-            let number = str::from_utf8(&self.text).ok().and_then(count);
+            let number = str::from_utf8(&self.text).ok().and_then(whole_number);
             let levels = self.leading.len();
             for (place, path) in self.paths.iter().enumerate() {
                 if self.wanted >> place & 1 == 1 && path.len() == levels {
@@ -315,20 +310,6 @@ impl Scanner {
     }
 }
 
-/// Returns a number of tokens, rounded up. `None` for a negative number.
-fn count(text: &str) -> Option<u64> {
-    if let Ok(count) = text.parse() {
-        return Some(count);
-    }
-    let number: f64 = text.parse().ok()?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a number that is too large becomes the largest, and none is negative"
-    )]
-    (number >= 0.0).then(|| number.ceil() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -336,9 +317,7 @@ mod tests {
     use super::*;
 
     fn scanner(paths: &[&str]) -> Scanner {
-        let paths = paths
-            .iter()
-            .map(|path| path.split('.').map(Box::from).collect());
+        let paths = paths.iter().map(|path| JsonPath::known(path));
         Scanner::new(paths.collect())
     }
 

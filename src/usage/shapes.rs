@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tower_ratelimit_core::__internal::or_panic;
 
-use super::scanner::{DEEPEST_PATH, LONGEST_NAME, MOST_PATHS, Path};
+use super::scanner::MOST_PATHS;
 use crate::error::ConfigError;
+use crate::key::JsonPath;
 
 /// The numbers in an answer that say what it has used, and how many units each of them costs.
 ///
@@ -18,7 +19,7 @@ pub struct Usage {
 
 #[derive(Clone, Default)]
 struct Shape {
-    paths: Arc<[Path]>,
+    paths: Arc<[JsonPath]>,
     parts: Vec<Part>,
     /// The path of the sum, if the answer tells it. It counts in place of the parts while all of them weigh one.
     totals: Vec<usize>,
@@ -149,20 +150,13 @@ pub fn json_sum<'a>(paths: impl IntoIterator<Item = (&'a str, u32)>) -> Result<U
     let mut shape = Shape::default();
     let mut all = Vec::new();
     for (path, weight) in paths {
-        let names = names(path);
-        let mut lengths = names.iter().map(|name| name.len());
-        if names.len() > DEEPEST_PATH || !lengths.all(|length| (1..=LONGEST_NAME).contains(&length))
-        {
-            let remedy = "give the names of members with dots between them, such as `usage.total_tokens`: at most eight, each \
-                          of 1 to 64 bytes";
-            return Err(ConfigError::quoting("json", path, remedy));
-        }
+        let path = JsonPath::parse(path, "usage.total_tokens")?;
         shape.parts.push(Part {
             side: None,
             paths: vec![all.len()],
             weight,
         });
-        all.push(names);
+        all.push(path);
     }
     if all.is_empty() || all.len() > MOST_PATHS {
         let remedy = "name 1 to 32 numbers, such as `usage.total_tokens`";
@@ -179,7 +173,7 @@ impl Usage {
         let mut paths = Vec::new();
         let mut places = |texts: &[&str]| {
             let begin = paths.len();
-            paths.extend(texts.iter().map(|text| names(text)));
+            paths.extend(texts.iter().map(|text| JsonPath::known(text)));
             (begin..paths.len()).collect()
         };
         let parts = parts.iter().map(|(side, texts)| Part {
@@ -219,7 +213,7 @@ impl Usage {
         self
     }
 
-    pub(super) fn paths(&self) -> Arc<[Path]> {
+    pub(super) fn paths(&self) -> Arc<[JsonPath]> {
         Arc::clone(&self.shape.paths)
     }
 
@@ -243,13 +237,8 @@ impl Usage {
     }
 }
 
-fn names(path: &str) -> Path {
-    path.split('.').map(Box::from).collect()
-}
-
 impl fmt::Debug for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths = self.shape.paths.iter().map(|names| names.join("."));
-        f.debug_list().entries(paths).finish()
+        f.debug_list().entries(&*self.shape.paths).finish()
     }
 }

@@ -1,5 +1,5 @@
 use super::fields::JsonFields;
-use super::path::JsonPath;
+use super::path::{EXAMPLE, JsonPath};
 use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Typed};
 use crate::diagnostics::Diagnostic;
 use crate::error::{ConfigError, or_panic};
@@ -54,7 +54,7 @@ pub fn json(path: &str) -> Extractor<JsonField> {
 ///
 /// When the path has an empty name or one of more than 64 bytes, or more than eight names.
 pub fn try_json(path: &str) -> Result<Extractor<JsonField>, ConfigError> {
-    JsonPath::parse(path)?;
+    JsonPath::parse(path, EXAMPLE)?;
     Ok(Extractor::of(JsonField { path: path.into() }))
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::path::JsonPath;
+use super::path::{EXAMPLE, JsonPath};
 use super::scan::{Found, scan};
 use crate::error::ConfigError;
 
@@ -80,7 +80,7 @@ impl WantedFields {
     }
 
     fn add(&mut self, path: &str, kind: Kind) -> Result<(), ConfigError> {
-        let parsed = JsonPath::parse(path)?;
+        let parsed = JsonPath::parse(path, EXAMPLE)?;
         let mut known = self.paths.iter_mut().filter(|(path, _)| *path == parsed);
         if let Some((_, of)) = known.next() {
             if kind == Kind::Text {

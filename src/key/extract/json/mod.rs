@@ -9,5 +9,7 @@ pub(crate) use self::field::NOT_READ;
 pub use self::field::{json, try_json};
 pub(crate) use self::fields::WantedFields;
 pub use self::fields::{JsonFields, Unread};
+pub(crate) use self::path::{JsonPath, LONGEST_NAME};
+pub(crate) use self::scan::whole_number;
 
 use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Typed};

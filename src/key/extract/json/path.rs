@@ -2,32 +2,43 @@ use std::fmt;
 
 use crate::error::ConfigError;
 
-/// The longest path, and the longest name on it in bytes.
+/// The most names on a path, and the longest of them in bytes.
 const DEEPEST: usize = 8;
-const LONGEST_NAME: usize = 64;
+pub(crate) const LONGEST_NAME: usize = 64;
+
+/// A path of a request's body, for the remedy of one that is wrong.
+pub(super) const EXAMPLE: &str = "params.name";
 
 /// A path in a JSON document: the names of the members on the way.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct JsonPath(Box<[Box<str>]>);
+pub(crate) struct JsonPath(Box<[Box<str>]>);
 
 impl JsonPath {
-    pub(super) fn parse(path: &str) -> Result<Self, ConfigError> {
-        let names: Box<[Box<str>]> = path.split('.').map(Box::from).collect();
-        let mut lengths = names.iter().map(|name| name.len());
-        if names.len() > DEEPEST || !lengths.all(|length| (1..=LONGEST_NAME).contains(&length)) {
-            let remedy = "give the names of members with dots between them, such as `params.name`: at most eight, each of 1 to \
-                          64 bytes";
+    /// Reads the names of a path that a user has written. The remedy of a mistake shows this example.
+    pub(crate) fn parse(path: &str, example: &str) -> Result<Self, ConfigError> {
+        let parsed = Self::known(path);
+        let mut lengths = parsed.0.iter().map(|name| name.len());
+        let is_deep = parsed.len() > DEEPEST;
+        if is_deep || !lengths.all(|length| (1..=LONGEST_NAME).contains(&length)) {
+            let remedy = format!(
+                "give the names of members with dots between them, such as `{example}`: at most eight, each of 1 to 64 bytes"
+            );
             return Err(ConfigError::quoting("json", path, remedy));
         }
-        Ok(Self(names))
+        Ok(parsed)
+    }
+
+    /// Reads the names of a path that is right.
+    pub(crate) fn known(path: &str) -> Self {
+        Self(path.split('.').map(Box::from).collect())
     }
 
     /// Returns the name at this level.
-    pub(super) fn name(&self, level: usize) -> Option<&str> {
+    pub(crate) fn name(&self, level: usize) -> Option<&str> {
         self.0.get(level).map(AsRef::as_ref)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
