@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::StatusCode;
+use tower_ratelimit_core::__internal::{Demand, Keyless, LimitsByOperation, NoDemand, Scope};
 
 #[cfg(feature = "reload")]
 use super::logged::{Logged, OrLogged};
@@ -16,7 +17,6 @@ use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::factor::Class;
 use crate::key::{Extract, Head, Key, Missing};
-use tower_ratelimit_core::__internal::{Demand, Keyless, LimitsByOperation, NoDemand, Scope};
 
 /// How a policy reads an HTTP request: its key, its cost, and whether it applies.
 #[derive(Clone)]

@@ -1,6 +1,9 @@
 //! Diagnostics: mistakes in how a server is set up, each with a stable code and a remedy.
 //!
-//! Each is logged once, because a mistake of the setup concerns every request.
+//! Each is logged once, because a mistake of the setup concerns every request. [The page of
+//! tower-ratelimit][diagnostics] has all codes, with their remedies.
+//!
+//! [diagnostics]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/diagnostics/index.html
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;

@@ -138,8 +138,10 @@ impl RedisStoreBuilder {
     ///
     /// A denial is forgotten when its wait is over, or when requests of other processes could make the wait longer. So it
     /// refuses no request that could pass, with one exception: a refund, a reset or a changed limit by another process may
-    /// take effect this much later. At most 10,000 denials are remembered. [Many nodes](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html) says which
+    /// take effect this much later. At most 10,000 denials are remembered. [Many nodes][many_nodes] says which
     /// denials are remembered.
+    ///
+    /// [many_nodes]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html
     pub fn remember_denials_for(self, longest: Duration) -> Self {
         Self {
             remember_denials_for: longest,

@@ -3,12 +3,12 @@ use std::time::Instant;
 use super::numbers::Numbers;
 use super::opened::OpenedPolicy;
 use super::reply::ScriptReply;
-use tower_ratelimit_core::__internal::{self as internal, Sent};
+use tower_ratelimit_core::__internal::{DenialCache as Cache, Sent};
 use tower_ratelimit_core::decision::Outcomes;
 use tower_ratelimit_core::store::Charge;
 
 /// The denials of the servers.
-pub(super) type DenialCache = internal::DenialCache<Numbers>;
+pub(super) type DenialCache = Cache<Numbers>;
 
 /// Remembers the answer that is received now, if it denies. It is told again as long as no charge by another node can
 /// have made its wait longer.

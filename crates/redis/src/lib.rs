@@ -82,7 +82,7 @@ pub use self::ledger::RedisLedger;
 /// Keeps state in Redis or Valkey, where many nodes share it.
 ///
 /// One script decides a request in one round trip, for all policies or none, at a moment of the server's
-/// clock. Over one server that is exact, however many nodes ask. [Many nodes](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html) says
+/// clock. Over one server that is exact, however many nodes ask. [Many nodes][many_nodes] says
 /// what is not exact: keys of a request that are on different servers of a cluster, denials, which are
 /// remembered for a second at most, and what a failover loses. It also says how to run a server, and how much
 /// memory a key takes there.
@@ -111,8 +111,11 @@ pub use self::ledger::RedisLedger;
 /// The first request starts a thread of the store, which ends with the last clone and limiter. It connects, calls, settles,
 /// renews and probes, so that requests may come from any runtimes, which may end, sleep or be busy. A request waits by a timer
 /// of its own runtime. If the clock of that runtime is [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html), the
-/// timer fires at once and the request is decided without the store: tests [move a `ManualClock`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/testing/index.html)
+/// timer fires at once and the request is decided without the store: tests [move a `ManualClock`][testing]
 /// instead.
+///
+/// [many_nodes]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html
+/// [testing]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/testing/index.html
 #[derive(Clone)]
 pub struct RedisStore {
     link: Arc<Link>,

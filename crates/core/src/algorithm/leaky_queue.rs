@@ -23,7 +23,7 @@ use crate::quota::Quota;
 /// ```
 ///
 /// This algorithm shapes traffic: an allowed request is held for [`Outcome::delay`](crate::Outcome::delay),
-/// and then goes on. A [`RateLimitLayer`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.RateLimitLayer.html) holds the request; a
+/// and then goes on. A [`RateLimitLayer`][RateLimitLayer] holds the request; a
 /// [`Limiter`](crate::Limiter) tells its caller how long to wait.
 ///
 /// - **Choose it** in front of a service with a strict rate, such as a slow backend or an API of another
@@ -52,6 +52,8 @@ use crate::quota::Quota;
 /// assert_eq!("5/second places 10".parse(), Ok(by_places));
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
+///
+/// [RateLimitLayer]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.RateLimitLayer.html
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyQueue(Gcra);
 

@@ -18,7 +18,9 @@
 //! | [`LeakyQueue`] | a rate, at which requests wait for their turn |
 //! | [`Concurrency`] | a number of requests at once |
 //!
-//! [Choosing](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/choosing/index.html) goes from a need to an algorithm, with the price of each.
+//! [Choosing][choosing] goes from a need to an algorithm, with the price of each.
+//!
+//! [choosing]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/choosing/index.html
 //
 // Each algorithm has a room: its type and its documentation, the rule in Rust (`step.rs`) and the same rule in
 // Lua (`step.lua`). `step.rs` beside this file defines what a rule is. Other differences between the

@@ -167,8 +167,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         }
         if let Some(limits) = &policies.limits {
             let context = reads.context(policy, limits.limits());
-            let (plain, of_head) = (|| reads.plain_key(), || reads.limit());
-            if !limits.apply(&mut charge, &context, reads.finding(), &plain, &of_head) {
+            let (plain, of_layer) = (|| reads.plain_key(), || reads.limit());
+            if !limits.apply(&mut charge, &context, reads.finding(), &plain, &of_layer) {
                 return Err(NoDemand::Exempt(charge.rule));
             }
         }

@@ -134,7 +134,7 @@ impl RequestLimits {
     }
 
     /// Sets the limit of a charge and the key of its state. Returns whether the policy counts the request.
-    /// `plain` is the key in tables, and `of_head` calls the policy's closure over the head of the request.
+    /// `plain` is the key in tables, and `of_layer` asks the layer for the limit that its closure sets.
     #[inline]
     pub(crate) fn apply(
         &self,
@@ -142,10 +142,10 @@ impl RequestLimits {
         asker: &LimitContext,
         finding: Option<&Finding>,
         plain: &dyn Fn() -> Option<Key>,
-        of_head: &dyn Fn() -> Option<Algorithm>,
+        of_layer: &dyn Fn() -> Option<Algorithm>,
     ) -> bool {
         let (policy, key) = (charge.policy, &mut charge.key);
-        let mut choice = self.limits.choice(policy, asker, plain, of_head, key);
+        let mut choice = self.limits.choice(policy, asker, plain, of_layer, key);
         charge.rule = choice.rule;
         if let Some(finding) = finding {
             let resolved = self.limits.resolved(charge.policy, finding);

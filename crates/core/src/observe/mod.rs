@@ -20,7 +20,7 @@
 //! # Ok::<(), tower_ratelimit::ConfigError>(())
 //! ```
 //!
-//! A layer has a monitor too: [`RateLimitLayer::monitor`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.RateLimitLayer.html#method.monitor).
+//! A layer has a monitor too: [`RateLimitLayer::monitor`][monitor].
 //!
 //! # What is counted
 //!
@@ -42,7 +42,7 @@
 //! [`cost`](PolicyStats::cost) has what requests cost in the end: an estimate that is settled is counted at its settlement.
 //!
 //! [`near_limit`](PolicyStats::near_limit) needs the numbers of allowed requests. A layer
-//! [`without_headers`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.RateLimitLayerBuilder.html#method.without_headers), and
+//! [`without_headers`][without_headers], and
 //! [`admit`](crate::Limiter::admit), do not ask for them and count no near misses.
 //!
 //! # The heaviest keys
@@ -72,6 +72,9 @@
 //!
 //! With feature `serde`, a snapshot serializes: a map with the names of the fields as keys. Unix times and lengths of
 //! time are numbers of seconds.
+//!
+//! [monitor]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.RateLimitLayer.html#method.monitor
+//! [without_headers]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.RateLimitLayerBuilder.html#method.without_headers
 
 mod calls;
 mod counters;

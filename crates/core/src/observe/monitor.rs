@@ -6,7 +6,9 @@ use super::Snapshot;
 /// Reads the counters of a limiter or of a layer. Clones read the same.
 ///
 /// It keeps the limiter alive, and nothing else. A monitor of a layer with [limits from a
-/// file](https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/struct.Config.html#method.watch) reads the limits in force: a reload does not reset the counts.
+/// file][watch] reads the limits in force: a reload does not reset the counts.
+///
+/// [watch]: https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/struct.Config.html#method.watch
 #[derive(Clone)]
 pub struct Monitor {
     of: Arc<dyn Monitored>,

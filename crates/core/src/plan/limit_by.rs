@@ -16,7 +16,7 @@ use crate::key::Key;
 pub(crate) enum LimitBy {
     /// A closure over the key, as the client has sent it.
     Key(Arc<OfKey>),
-    /// A closure over the head of the request, which the layer calls.
+    /// A closure of the layer over the request.
     Layer,
 }
 
@@ -50,16 +50,16 @@ impl LimitsByClosure {
         }
     }
 
-    /// Returns the limit of a request with this key; `of_head` calls the closure over its head. Returns
+    /// Returns the limit of a request with this key; `of_layer` asks the layer. Returns
     /// `None` if the closure sets no limit, or one that the policy cannot have.
     pub(super) fn choice(
         &self,
         key: Option<&Key>,
-        of_head: impl FnOnce() -> Option<Algorithm>,
+        of_layer: impl FnOnce() -> Option<Algorithm>,
     ) -> Option<Choice> {
         let limit = match &self.by {
             LimitBy::Key(of_key) => of_key(key?),
-            LimitBy::Layer => of_head(),
+            LimitBy::Layer => of_layer(),
         };
         let policy = Subject {
             name: &self.policy,

@@ -66,7 +66,7 @@ trait BesidePlans: fmt::Debug + Send + Sync {
         &self,
         operation: Option<Key>,
         plain: &dyn Fn() -> Option<Key>,
-        of_head: &dyn Fn() -> Option<Algorithm>,
+        of_layer: &dyn Fn() -> Option<Algorithm>,
         key: Key,
     ) -> (Key, Option<Choice>);
 
@@ -86,9 +86,13 @@ impl OfPolicy {
     }
 
     /// Returns the limit by the closure or the table of keys.
-    fn of_key(&self, key: Option<&Key>, of_head: &dyn Fn() -> Option<Algorithm>) -> Option<Choice> {
+    fn of_key(
+        &self,
+        key: Option<&Key>,
+        of_layer: &dyn Fn() -> Option<Algorithm>,
+    ) -> Option<Choice> {
         let by_closure = self.closure.as_ref();
-        let by_closure = by_closure.and_then(|closure| closure.choice(key, of_head));
+        let by_closure = by_closure.and_then(|closure| closure.choice(key, of_layer));
         by_closure.or_else(|| self.keys.as_ref()?.choice(key?))
     }
 }
@@ -98,7 +102,7 @@ impl BesidePlans for OfPolicy {
         &self,
         operation: Option<Key>,
         plain: &dyn Fn() -> Option<Key>,
-        of_head: &dyn Fn() -> Option<Algorithm>,
+        of_layer: &dyn Fn() -> Option<Algorithm>,
         key: Key,
     ) -> (Key, Option<Choice>) {
         let (mut key, mut choice) = (key, None);
@@ -106,7 +110,7 @@ impl BesidePlans for OfPolicy {
             (key, choice) = by_operation.choice(operation, key);
         }
         if choice.is_none() && (self.closure.is_some() || self.keys.is_some()) {
-            choice = self.of_key(plain().as_ref(), of_head);
+            choice = self.of_key(plain().as_ref(), of_layer);
         }
         (key, choice)
     }
@@ -217,20 +221,20 @@ impl Limits {
     }
 
     /// Returns the limit of a policy for a request of this client. The key becomes that of its state. `plain` is the
-    /// key in tables, before it is hashed, and `of_head` calls the policy's closure over the head of the
-    /// request.
+    /// key in tables, before it is hashed, and `of_layer` asks the layer for the limit that its
+    /// closure sets.
     #[inline]
     pub(crate) fn choice(
         &self,
         policy: usize,
         asker: &LimitContext,
         plain: &dyn Fn() -> Option<Key>,
-        of_head: &dyn Fn() -> Option<Algorithm>,
+        of_layer: &dyn Fn() -> Option<Algorithm>,
         key: &mut Key,
     ) -> Choice {
         let mut choice = None;
         if let Some(Some(its)) = self.each.get(policy) {
-            (*key, choice) = its.choice(asker.operation, plain, of_head, *key);
+            (*key, choice) = its.choice(asker.operation, plain, of_layer, *key);
         }
         choice.unwrap_or_else(|| self.by_plan(asker.plan, policy))
     }

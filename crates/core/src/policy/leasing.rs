@@ -2,8 +2,10 @@ use super::Policy;
 use crate::algorithm::Limit;
 
 impl Policy {
-    /// Lets the store decide each request, where it [leases](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html) units to nodes.
+    /// Lets the store decide each request, where it [leases][many_nodes] units to nodes.
     /// Without leases it changes nothing.
+    ///
+    /// [many_nodes]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html
     pub fn unleased(mut self) -> Self {
         self.is_unleased = true;
         self

@@ -19,7 +19,7 @@ mod unsettled;
 
 use std::sync::Arc;
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Hours};
 use crate::error::ConfigError;
 use crate::factor::FactorCell;
 use crate::key::Key;
@@ -41,7 +41,7 @@ pub(crate) use self::terms::Terms;
 
 /// A named rule, which a [`Limiter`](crate::Limiter) decides by. Its caller passes the key and the cost.
 ///
-/// [`Policy` of tower-ratelimit](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/struct.Policy.html) has the same methods,
+/// [`Policy` of tower-ratelimit][Policy] has the same methods,
 /// with examples, and reads key and cost from a request.
 ///
 /// # Defaults
@@ -54,6 +54,8 @@ pub(crate) use self::terms::Terms;
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see [`wait_up_to`](Policy::wait_up_to))
 /// - a request that ends without an answer costs its estimate ([`Unsettled::Estimate`])
+///
+/// [Policy]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/struct.Policy.html
 #[derive(Clone, Debug)]
 #[must_use = "a policy limits nothing until a limiter or a layer has it"]
 #[expect(
@@ -152,9 +154,7 @@ impl Policy {
         })));
         self
     }
-}
 
-impl Policy {
     /// Lets requests over the limit go on, marked, so that the service can give them less.
     pub fn soft(mut self) -> Self {
         self.is_soft = true;
@@ -199,14 +199,14 @@ impl Policy {
         self
     }
 
-    /// Lets the limit depend on the hour: see [`Hours`](crate::Hours). An interval with a limit replaces the limit of
+    /// Lets the limit depend on the hour: see [`Hours`]. An interval with a limit replaces the limit of
     /// the policy, but not a limit of a plan, of an operation or of a key. An interval with a factor scales any of
     /// them.
     ///
     /// # Errors
     ///
     /// If the policy cannot have the limit of an interval, has no limit, or already has hours.
-    pub fn hours(mut self, hours: &crate::algorithm::Hours) -> Result<Self, ConfigError> {
+    pub fn hours(mut self, hours: &Hours) -> Result<Self, ConfigError> {
         self.algorithm = hours.over(self.algorithm)?;
         Ok(self)
     }
@@ -219,7 +219,6 @@ impl Policy {
         self
     }
 
-    /// Returns whether a table or a closure sets limits of requests.
     /// Says whether its layer finds the limits of requests by a closure, in place of one over the key.
     // For `tower-ratelimit`.
     #[doc(hidden)]
@@ -258,6 +257,7 @@ impl Policy {
         !self.has_limits_of_requests() && self.terms.are_none()
     }
 
+    /// Returns whether a table or a closure sets limits of requests.
     fn has_limits_of_requests(&self) -> bool {
         self.key_limits.is_some() || self.operations.is_some() || self.limit_by.is_some()
     }

@@ -27,8 +27,10 @@ pub enum Mode {
     /// - Its charges are made for requests that it allows, if the enforced policies allow them too.
     /// - Responses do not mention it, and no request waits for it.
     /// - [`Decision::would_refuse`](crate::Decision::would_refuse) names it, behind a layer in the extension
-    ///   [`WouldRefuse`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.WouldRefuse.html) of the request, and
+    ///   [`WouldRefuse`][WouldRefuse] of the request, and
     ///   [`PolicyStats::shadow_refused`](crate::observe::PolicyStats::shadow_refused) counts them.
+    ///
+    /// [WouldRefuse]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.WouldRefuse.html
     Shadow,
     /// The policy decides nothing.
     Off,

@@ -36,7 +36,9 @@ impl Patience {
 
 impl Policy {
     /// Lets a request that the policy denies wait for its turn in a layer, for at most this time: in a
-    /// [`RateLimitLayer`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.RateLimitLayer.html) or a [`LimitLayer`](crate::LimitLayer).
+    /// [`RateLimitLayer`][RateLimitLayer] or a [`LimitLayer`](crate::LimitLayer).
+    ///
+    /// [RateLimitLayer]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/struct.RateLimitLayer.html
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.patience.longest = longest;
         self

@@ -91,7 +91,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// request, and has to be fast. `key` and `refuse` are as in [`new`](Self::new). A request keeps its
     /// limiter until it is answered.
     ///
-    /// With [`Watched::limiter`](https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/struct.Watched.html#method.limiter)
+    /// With [`Watched::limiter`][limiter]
     /// of the crate `tower-ratelimit-config`, the limits of any service follow a file. Here, code replaces the limiter:
     ///
     /// ```
@@ -122,6 +122,8 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// [limiter]: https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/struct.Watched.html#method.limiter
     pub fn following<K: IntoKey>(
         limiter: impl Fn() -> Limiter + Send + Sync + 'static,
         key: impl Fn(&Q) -> K + Send + Sync + 'static,

@@ -120,7 +120,7 @@
 //! Under any other algorithm, [`Policy::wait_up_to`](crate::Policy::wait_up_to) lets a request wait that is a
 //! little early. Requests of a key go on in the order of their arrival, and a waiting request is charged when
 //! its turn comes. [`LimiterBuilder::wait_places`](crate::limiter::LimiterBuilder::wait_places) bounds how
-//! many wait in all. [`RateLimitLayer`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/index.html#waiting-under-any-algorithm) lists which requests
+//! many wait in all. [`RateLimitLayer`][waiting-under-any-algorithm] lists which requests
 //! are refused at once.
 //!
 //! # Several services, one budget
@@ -130,6 +130,8 @@
 //!
 //! A refusal waits until the inner service is ready. The inner service has to be `Clone`, because a
 //! waiting request keeps a clone of it.
+//!
+//! [waiting-under-any-algorithm]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/middleware/index.html#waiting-under-any-algorithm
 
 mod future;
 mod layer;

@@ -35,7 +35,7 @@ use crate::factor::Factor;
 /// rate in force at each moment. A client that is refused and waits as told passes: the wait is computed
 /// through the switches.
 ///
-/// Zones need feature `calendar`. The page `hours` of the [guide](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/hours/index.html) has more.
+/// Zones need feature `calendar`. The page `hours` of the [guide][hours] has more.
 ///
 /// ```
 /// # use tower_ratelimit_core as tower_ratelimit;
@@ -55,6 +55,8 @@ use crate::factor::Factor;
 /// # }
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
+///
+/// [hours]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/hours/index.html
 #[derive(Clone, Debug)]
 #[must_use = "hours change nothing until a policy has them"]
 pub struct Hours {

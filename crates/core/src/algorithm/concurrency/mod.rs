@@ -23,7 +23,7 @@ use crate::quota::{Quota, not_a_number, whole_number};
 ///   slot is free, its rate is not charged.
 /// - Slots belong to requests: `reset`, `refund` and `settle` do not change them.
 ///
-/// See [concurrency](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/concurrency/index.html) for slots in Redis, and for examples.
+/// See [concurrency][concurrency] for slots in Redis, and for examples.
 ///
 /// ```
 /// # use tower_ratelimit_core as tower_ratelimit;
@@ -40,6 +40,8 @@ use crate::quota::{Quota, not_a_number, whole_number};
 /// assert!(limiter.reserve("ann", 1).now().is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
+///
+/// [concurrency]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/concurrency/index.html
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     most: u32,

@@ -41,8 +41,10 @@ pub struct Snapshot {
     pub policies: Vec<PolicyStats>,
     /// The counts of the store, for all limiters and layers over it.
     pub store: StoreStats,
-    /// The configuration in force, or `None` unless the limits come from a [watched](https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/struct.Config.html#method.watch)
+    /// The configuration in force, or `None` unless the limits come from a [watched][watch]
     /// file.
+    ///
+    /// [watch]: https://docs.rs/tower-ratelimit-config/latest/tower_ratelimit_config/struct.Config.html#method.watch
     pub configuration: Option<ConfigStats>,
     /// The differences of a file in shadow, or `None` unless the limits come from a file that names one.
     pub shadow: Option<ShadowStats>,

@@ -64,10 +64,12 @@ counters! {
             => counter("ratelimit_penalized_total", "Refusals that were one too many, so that a block of their key began"),
         /// How many units requests cost.
         ///
-        /// A request whose cost is [settled](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/struct.Policy.html#method.settle), and a [reservation](crate::Limiter::reserve), are counted
+        /// A request whose cost is [settled][settle], and a [reservation](crate::Limiter::reserve), are counted
         /// when they are settled, with what they cost in the end, so it does not fall. Their estimates are not in it while they
         /// are under way. Units that [`settle`](crate::Limiter::settle) charges are in it, and units that are given back by
         /// [`refund`](crate::Limiter::refund) stay in it: see [`refunded`](Self::refunded).
+        ///
+        /// [settle]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/struct.Policy.html#method.settle
         cost: u64 = Cost
             => counter("ratelimit_cost_total", "Units that requests cost, counted at their settlement where it is settled"),
         /// How many requests waited for their turn, and have gone on or given up.

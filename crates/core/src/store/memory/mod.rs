@@ -59,7 +59,7 @@ use crate::policy::{Policy, check_names};
 /// and doubles as keys come: 0.35 MB for 10,000 keys, and 2.6 MB for the default bound of 100,000, which is
 /// 26 bytes for each key. It takes up to an eighth more after days in which all keys changed again and again.
 /// The table never shrinks. Where a state does not fit one word of 64 bits (see
-/// [choosing](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/choosing/index.html)), a key takes 48 bytes. Under sliding slots a key takes 70 bytes and 8
+/// [choosing][choosing]), a key takes 48 bytes. Under sliding slots a key takes 70 bytes and 8
 /// for each slot, and under a sliding log 70 and 16 for each entry. There **each entry counts as a key**, so
 /// raise the bound of a log with a large limit. [`usage`](Self::usage) returns the memory in use.
 ///
@@ -106,6 +106,8 @@ use crate::policy::{Policy, check_names};
 ///
 /// - clock: [`SystemClock`]
 /// - keys: at most 100,000 under each policy
+///
+/// [choosing]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/choosing/index.html
 #[derive(Clone)]
 pub struct MemoryStore {
     max_keys: usize,

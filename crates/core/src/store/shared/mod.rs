@@ -69,7 +69,7 @@ use crate::policy::{Policy, check_names};
 /// ```
 ///
 /// The example `custom_store` does this with memcached, by `gets` and `cas`. A database would read and write
-/// in one serializable transaction, or with `SELECT … FOR UPDATE` in the order of the names. [`Conformance`](https://docs.rs/tower-ratelimit-testing/latest/tower_ratelimit_testing/) of
+/// in one serializable transaction, or with `SELECT … FOR UPDATE` in the order of the names. [`Conformance`][tower_ratelimit_testing] of
 /// `tower-ratelimit-testing` checks an implementation.
 ///
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
@@ -88,6 +88,8 @@ use crate::policy::{Policy, check_names};
 ///   within a second: a clock that is behind the last write by up to a second is taken to stand still, and
 ///   waits may be too short by that much. A clock that is further behind lets through up to one limit more
 ///   whenever it comes after another.
+///
+/// [tower_ratelimit_testing]: https://docs.rs/tower-ratelimit-testing/latest/tower_ratelimit_testing/
 pub trait Items: fmt::Debug + Send + Sync + 'static {
     /// Changes the items of these [names](Change::names) in one step: reads them, all at one moment;
     /// [applies](Change::apply) the change; and makes all of its [writes](Changed::writes), unless one of the
