@@ -32,7 +32,8 @@ const MOST_PATHS: usize = 64;
 #[derive(Clone)]
 pub struct JsonFields {
     wanted: Arc<WantedFields>,
-    found: Arc<[Found]>,
+    /// Empty if nothing was read, which costs nothing.
+    found: Vec<Found>,
     texts: u64,
     unread: Option<Unread>,
 }
@@ -129,7 +130,7 @@ impl JsonFields {
     fn of(wanted: &Arc<WantedFields>, found: Vec<Found>, texts: u64) -> Self {
         Self {
             wanted: Arc::clone(wanted),
-            found: found.into(),
+            found,
             texts,
             unread: None,
         }
