@@ -291,7 +291,9 @@ pub use self::layer::RateLimitLayer;
 pub use self::layer::Swap;
 pub use self::marks::{OverLimit, WouldRefuse};
 #[cfg(feature = "usage")]
-pub use self::read_json::{ReadBody, ReadJson, ReadJsonFuture, ReadJsonLayer, Unreadable};
+pub use self::read_json::{
+    ReadBody, ReadJson, ReadJsonBody, ReadJsonFuture, ReadJsonLayer, Unreadable,
+};
 pub use self::service::RateLimit;
 #[cfg(feature = "reload")]
 pub use self::shadow::Difference;

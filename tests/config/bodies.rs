@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::limiter::Limiter;
@@ -244,6 +244,48 @@ fn a_mode_that_is_switched_holds_for_the_reading_too() {
     assert_eq!(status(), 200);
     config.modes().unset("models").unwrap();
     assert_eq!(status(), 415);
+}
+
+#[test]
+fn a_policy_asks_for_the_usage_of_streams() {
+    let text = format!(
+        "{UNITS}settle = \"openai\"\ninclude_usage = true\nwhen = {{ path = \"/chat\" }}\n"
+    );
+    let config = config(&text);
+    let limits = layer(&config);
+    let arrived = |path: &str, body: &str| {
+        let arrived = Arc::new(Mutex::new(Bytes::new()));
+        let note = Arc::clone(&arrived);
+        let handler = service_fn(move |request: Request<ReadBody<Full<Bytes>>>| {
+            let note = Arc::clone(&note);
+            async move {
+                *note.lock().unwrap() = request.into_body().collect().await?.to_bytes();
+                Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+            }
+        });
+        let service = config.read_json().layer(limits.layer(handler));
+        assert_eq!(
+            now(service.oneshot(post(path, body))).unwrap().status(),
+            200
+        );
+        let arrived = arrived.lock().unwrap();
+        arrived.clone()
+    };
+    let stream = r#"{"stream":true}"#;
+    let asking = r#"{"stream_options":{"include_usage":true},"stream":true}"#;
+    assert_eq!(arrived("/chat", stream), asking);
+    assert_eq!(arrived("/other", stream), stream);
+    // What cannot be read goes on, since no field of it decides.
+    assert_eq!(arrived("/chat", "[]"), "[]");
+    config.modes().set("units", Mode::Off).unwrap();
+    assert_eq!(arrived("/chat", stream), stream);
+    let alone = mistakes(&format!("{UNITS}include_usage = true\n"));
+    assert_eq!(
+        alone,
+        [
+            "<text>:4:17: policies.units.include_usage: `settle` is missing; say what reads the usage, settle = \"openai\""
+        ]
+    );
 }
 
 #[test]

@@ -51,11 +51,8 @@ impl Bodies {
     pub(super) fn read(root: &TableAt<'_>) -> Option<Self> {
         let walk = root.at.walk;
         let others = OfPolicy {
-            name: None,
-            when: None,
             fields: walk.take_fields(),
-            estimates: false,
-            is_shadow: false,
+            ..OfPolicy::default()
         };
         let policies = walk.take_bodies().into_iter().chain([others]);
         let mut bodies = Self {
@@ -81,10 +78,14 @@ impl Bodies {
 
     /// Returns the layer that reads them, for policies with these switches.
     pub(super) fn layer(&self, modes: &Modes) -> Result<ReadJsonLayer, ConfigError> {
-        let (bodies, modes) = (self.clone(), modes.clone());
+        let (bodies, switches) = (self.clone(), modes.clone());
         let mut layer = ReadJsonLayer::new()
             .and_no_others()
-            .read_if(move |head| bodies.of(head, &modes));
+            .read_if(move |head| bodies.of(head, &switches));
+        if self.policies.iter().any(|policy| policy.includes_usage) {
+            let (bodies, switches) = (self.clone(), modes.clone());
+            layer = layer.include_usage_if(move |head| bodies.include_usage(head, &switches));
+        }
         for field in self.policies.iter().flat_map(|policy| &policy.fields) {
             layer = match field.is {
                 FieldOf::Text => layer.try_text(&field.path)?,
@@ -111,19 +112,31 @@ impl Bodies {
         }
     }
 
+    /// Returns the policies that apply to a request and are not off, with their modes.
+    fn applying(&self, head: &Head<'_>, modes: &Modes) -> impl Iterator<Item = (&OfPolicy, Mode)> {
+        let policies = self.policies.iter().map(|policy| {
+            let mode = policy.name.as_ref().and_then(|name| modes.of(name));
+            (policy, mode.unwrap_or(Mode::Enforce))
+        });
+        policies.filter(|(policy, mode)| {
+            *mode != Mode::Off && policy.when.as_ref().is_none_or(|when| when(head))
+        })
+    }
+
+    /// Returns whether a policy asks for the usage of the stream that answers a request.
+    fn include_usage(&self, head: &Head<'_>, modes: &Modes) -> bool {
+        let is_listed = self.listed.iter().any(|holds| holds(head));
+        let mut policies = self.applying(head, modes);
+        !is_listed && policies.any(|(policy, _)| policy.includes_usage && !policy.is_shadow)
+    }
+
     /// Returns what happens to a request if its body cannot be read, or `None` if no policy asks for it.
     fn of(&self, head: &Head<'_>, modes: &Modes) -> Option<Unreadable> {
         if self.policies.is_empty() || self.listed.iter().any(|holds| holds(head)) {
             return None;
         }
         let mut unreadable = None;
-        for policy in &*self.policies {
-            let mode = policy.name.as_ref().and_then(|name| modes.of(name));
-            let mode = mode.unwrap_or(Mode::Enforce);
-            let applies = policy.when.as_ref().is_none_or(|when| when(head));
-            if mode == Mode::Off || !applies {
-                continue;
-            }
+        for (policy, mode) in self.applying(head, modes) {
             if mode == Mode::Enforce && policy.refuses() {
                 unreadable = Some(Unreadable::Refuse);
             }

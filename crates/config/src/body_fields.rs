@@ -22,7 +22,7 @@ pub(super) enum FieldOf {
 }
 
 /// What a policy reads of a body.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct OfPolicy {
     /// `None` for what is read whatever policies apply.
     pub(super) name: Option<String>,
@@ -30,13 +30,15 @@ pub(super) struct OfPolicy {
     pub(super) fields: Vec<Field>,
     /// Whether it estimates by the whole body.
     pub(super) estimates: bool,
+    /// Whether it asks for the usage of streams.
+    pub(super) includes_usage: bool,
     /// Whether it is of a file in shadow, which refuses no request.
     pub(super) is_shadow: bool,
 }
 
 impl OfPolicy {
     pub(super) fn reads_nothing(&self) -> bool {
-        self.fields.is_empty() && !self.estimates
+        self.fields.is_empty() && !self.estimates && !self.includes_usage
     }
 
     /// Returns whether a request is refused whose body cannot be read, if the file does not say otherwise.

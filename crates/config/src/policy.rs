@@ -9,7 +9,7 @@ use super::body_fields::{FieldOf, OfPolicy};
 use super::conditions;
 use super::costs::{COST, COST_TOLD, ESTIMATES, cost, told};
 use super::endings::{ENDING, SETTLE, SETTLE_WORDS, ending, settle};
-use super::functions::{Condition, LimitBy};
+use super::functions::LimitBy;
 use super::hours::{HOURS, with_hours};
 use super::limits::{QUOTA, algorithm};
 use super::limits_by_key::{KEY_LIMITS, check_paths, key_limits, operations};
@@ -75,10 +75,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         .says("The condition under which the policy applies. Of a list, one has to hold.")
         .of(CONDITIONS, |it, at| {
             let when = conditions::any(at)?;
-            let it = Draft {
-                when: Some(Arc::clone(&when)),
-                ..it
-            };
+            let it = it.reading(|reads| reads.when = Some(Arc::clone(&when)));
             Some(it.with(|policy| policy.when(move |head: &Head<'_>| when(head))))
         }),
     setting("mode")
@@ -191,6 +188,9 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 Some(it.with(|policy| policy.settle(settle)))
             },
         ),
+    setting("include_usage")
+        .says("Asks services in the language of OpenAI for the usage of a stream, and takes it out of the answer again.")
+        .flag(|it| it.reading(|reads| reads.includes_usage = true)),
     setting("charge_when")
         .says("Charges only requests that end so. Of a list, one has to hold.")
         .of(Shape::OneOrList(&Shape::Table(&ENDING)), |it, at| {
@@ -346,17 +346,14 @@ pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
         own,
         is_address,
         is_by_path: false,
-        when: None,
-        estimates_by_body: false,
+        reads: OfPolicy::default(),
     };
     POLICY.apply(&table, &mut draft);
     draft.check(&table);
     at.walk.reads_bodies(OfPolicy {
         name: Some(name.text.to_owned()),
-        when: draft.when.take(),
         fields: at.walk.take_fields(),
-        estimates: draft.estimates_by_body,
-        is_shadow: false,
+        ..std::mem::take(&mut draft.reads)
     });
     own?;
     Some(ReadPolicy {
@@ -394,8 +391,7 @@ pub(super) fn unkeyed(name: &str, own: Option<Algorithm>, table: &TableAt<'_>) -
         own,
         is_address: false,
         is_by_path: false,
-        when: None,
-        estimates_by_body: false,
+        reads: OfPolicy::default(),
     };
     POLICY.apply(table, &mut draft);
     if table.is_on("adapt") {
@@ -421,14 +417,18 @@ pub(super) struct Draft {
     is_address: bool,
     /// Whether the names of its operations are prefixes of paths.
     is_by_path: bool,
-    when: Option<Arc<Condition>>,
-    /// Whether its estimate is made of the whole body of a request.
-    estimates_by_body: bool,
+    /// What it reads of bodies.
+    reads: OfPolicy,
 }
 
 impl Draft {
     fn with(mut self, set: impl FnOnce(Policy<Http>) -> Policy<Http>) -> Self {
         self.policy = set(self.policy);
+        self
+    }
+
+    fn reading(mut self, set: impl FnOnce(&mut OfPolicy)) -> Self {
+        set(&mut self.reads);
         self
     }
 
@@ -460,10 +460,7 @@ impl Draft {
     fn estimate(self, at: &At<'_>) -> Option<Self> {
         if at.is_text() {
             let estimate = at.one_of(&ESTIMATES)?();
-            let draft = Self {
-                estimates_by_body: true,
-                ..self
-            };
+            let draft = self.reading(|reads| reads.estimates = true);
             return Some(
                 draft.with(|policy| policy.estimate_with(move |head: &Head<'_>| estimate(head))),
             );
@@ -519,7 +516,12 @@ impl Draft {
 }
 
 /// Settings that mean nothing without another one.
-const PAIRS: [(&str, &str, &str); 5] = [
+const PAIRS: [(&str, &str, &str); 6] = [
+    (
+        "include_usage",
+        "settle",
+        "say what reads the usage, settle = \"openai\"",
+    ),
     (
         "reserve",
         "low_priority",

@@ -125,6 +125,11 @@ impl<E> Begin<E> {
         self.data.as_slice()
     }
 
+    /// Puts other data in place of what was read.
+    pub(super) fn replace(&mut self, data: Bytes) {
+        self.data = Data::One(data);
+    }
+
     pub(super) fn has_broken_off(&self) -> bool {
         self.error.is_some()
     }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
@@ -13,12 +14,13 @@ use tower_service::Service;
 
 use super::body::Begin;
 use super::reading::Reading;
-use super::{GuardedBody, ReadBody, Unreadable};
-use crate::key::{JsonFields, Unread};
+use super::stream_usage::{asking, fit, has_events, may_change};
+use super::{GuardedBody, ReadBody, ReadJsonBody, Unreadable};
+use crate::key::{Head, JsonFields, Unread};
 use crate::response::unread;
 
 /// The body of a response.
-pub(super) type AnswerBody<B> = GuardedBody<B, Option<()>>;
+pub(super) type AnswerBody<B> = GuardedBody<ReadJsonBody<B>, Option<()>>;
 
 pin_project! {
     /// The response of a [`ReadJson`](super::ReadJson) service.
@@ -44,6 +46,8 @@ pin_project! {
         Calling {
             #[pin]
             future: F,
+            // Whether the stream of the answer has an event for which the client has not asked.
+            has_usage: bool,
         },
         Refused {
             response: Option<Box<Response<Bytes>>>,
@@ -56,6 +60,7 @@ struct Waiting<S> {
     parts: Parts,
     reading: Reading,
     unreadable: Unreadable,
+    includes_usage: bool,
     inner: S,
 }
 
@@ -70,11 +75,13 @@ where
         unreadable: Unreadable,
         request: Request<B>,
     ) -> Self {
+        let includes_usage = reading.includes_usage(&Head::of(&request));
         let (parts, body) = request.into_parts();
         let request = Waiting {
             parts,
             reading,
             unreadable,
+            includes_usage,
             inner,
         };
         Self {
@@ -88,7 +95,10 @@ where
 
     pub(super) fn calling(future: S::Future) -> Self {
         Self {
-            state: State::Calling { future },
+            state: State::Calling {
+                future,
+                has_usage: false,
+            },
         }
     }
 
@@ -109,6 +119,20 @@ impl<S, F, B, E> State<S, F, B, E> {
 }
 
 impl<S> Waiting<S> {
+    /// Has the body ask for the usage of a stream, if the request is one of those that do. Returns whether it does now.
+    fn asks_for_usage<E>(&mut self, begin: &mut Begin<E>) -> bool {
+        let headers = &mut self.parts.headers;
+        if !self.includes_usage || !may_change(headers) || begin.has_broken_off() {
+            return false;
+        }
+        let Some(body) = asking(begin.bytes()) else {
+            return false;
+        };
+        fit(headers, &body);
+        begin.replace(body);
+        true
+    }
+
     /// Returns the fields of a body of which this has been read.
     fn fields<E>(&self, begin: &Begin<E>, has_ended: bool, left: u64) -> JsonFields {
         let (wanted, bytes) = (&self.reading.wanted, begin.bytes());
@@ -136,10 +160,17 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling { future } => {
-                    let answer = ready!(future.poll(cx))?;
-                    let answer = answer.map(|body| AnswerBody::new(body, None));
-                    return Poll::Ready(Ok(answer));
+                StateProj::Calling { future, has_usage } => {
+                    let mut answer = ready!(future.poll(cx))?;
+                    let takes_usage_out = *has_usage && has_events(answer.headers());
+                    if takes_usage_out {
+                        answer.headers_mut().remove(CONTENT_LENGTH);
+                    }
+                    let answered = |body| {
+                        let body = ReadJsonBody::of(body, takes_usage_out);
+                        AnswerBody::new(body, None)
+                    };
+                    return Poll::Ready(Ok(answer.map(answered)));
                 }
                 StateProj::Refused { response } => {
                     return match response.take() {
@@ -167,12 +198,14 @@ where
                         State::refusal(why, waiting.parts)
                     } else {
                         let rest = body.take().filter(|_| !has_ended);
-                        let begin = std::mem::replace(begin, Begin::nothing());
+                        let mut begin = std::mem::replace(begin, Begin::nothing());
+                        let asks = has_ended && waiting.asks_for_usage(&mut begin);
                         waiting.parts.extensions.insert(fields);
                         let body = ReadBody::again(begin, rest);
                         let request = Request::from_parts(waiting.parts, body);
                         State::Calling {
                             future: waiting.inner.call(request),
+                            has_usage: asks,
                         }
                     }
                 }

@@ -95,6 +95,7 @@ impl ReadJsonLayer {
             wanted: Arc::new(wanted),
             max_bytes: MAX_BYTES,
             read_if: None,
+            include_usage_if: None,
         })
     }
 
@@ -165,6 +166,32 @@ impl ReadJsonLayer {
         let reading = self.readings.now();
         Self::of(Reading {
             read_if: Some(Arc::new(read_if)),
+            ..reading
+        })
+    }
+
+    /// Sets which requests ask for the usage of the stream that answers them, as services in the language of OpenAI tell it only on
+    /// request; the default is none.
+    ///
+    /// A JSON body with `"stream": true` gets `"stream_options": {"include_usage": true}`, unless the client asks for it itself, and
+    /// `accept-encoding: identity`. The event of the usage, in which `choices` is empty, is taken out of the answer again, outside of
+    /// the limits that [settle](crate::usage::openai) by it; the `"usage": null` in other events stays. A request with a digest or
+    /// a signature of its body stays as it is, and so does one whose body [cannot be read](Unreadable::Pass).
+    ///
+    /// Chat completions and completions know the member. Others, such as responses, refuse it: name the paths.
+    ///
+    /// ```
+    /// use tower_ratelimit::middleware::ReadJsonLayer;
+    ///
+    /// let read = ReadJsonLayer::new().include_usage_if(|head| head.path() == "/v1/chat/completions");
+    /// ```
+    pub fn include_usage_if(
+        self,
+        holds: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let reading = self.readings.now();
+        Self::of(Reading {
+            include_usage_if: Some(Arc::new(holds)),
             ..reading
         })
     }

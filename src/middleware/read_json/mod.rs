@@ -1,11 +1,14 @@
 //! Reads fields of a request's JSON body before the limits are asked, and passes the body on unchanged.
 
+mod answer;
 mod body;
 mod future;
 mod layer;
 mod reading;
 mod service;
+mod stream_usage;
 
+pub use self::answer::ReadJsonBody;
 pub use self::body::ReadBody;
 pub use self::future::ReadJsonFuture;
 pub use self::layer::ReadJsonLayer;

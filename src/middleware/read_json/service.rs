@@ -2,14 +2,14 @@ use std::mem;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, header};
+use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
 use super::future::AnswerBody;
-use super::reading::{Reading, Readings};
+use super::reading::Readings;
 use super::{ReadBody, ReadJsonFuture, Unreadable};
-use crate::key::{Head, Unread};
+use crate::key::Head;
 
 /// The service that a [`ReadJsonLayer`](super::ReadJsonLayer) makes of an inner service.
 #[derive(Clone, Debug)]
@@ -41,7 +41,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let reading = self.readings.now();
-        let (why, unreadable) = match look(&reading, &request) {
+        let (length, is_at_its_end) = (request.body().size_hint(), request.body().is_end_stream());
+        let (why, unreadable) = match reading.look(&Head::of(&request), length, is_at_its_end) {
             Ok(unreadable) => {
                 // The instance that is ready reads the body first, and is then called.
                 let clone = self.inner.clone();
@@ -60,41 +61,4 @@ where
         request.extensions_mut().insert(fields);
         ReadJsonFuture::calling(self.inner.call(request))
     }
-}
-
-/// Returns what happens if a body cannot be read, or why it is not read.
-fn look<B: Body>(
-    reading: &Reading,
-    request: &Request<B>,
-) -> Result<Unreadable, (Unread, Unreadable)> {
-    const UNWANTED: (Unread, Unreadable) = (Unread::Unwanted, Unreadable::Pass);
-    let length = request.body().size_hint();
-    if request.body().is_end_stream() || length.exact() == Some(0) {
-        return Err(UNWANTED);
-    }
-    let unreadable = match &reading.read_if {
-        Some(read_if) => read_if(&Head::of(request)).ok_or(UNWANTED)?,
-        None => Unreadable::Refuse,
-    };
-    if !is_json(request.headers()) {
-        return Err((Unread::NotJson, unreadable));
-    }
-    if length.lower() > reading.max_bytes as u64 {
-        return Err((Unread::TooLong, unreadable));
-    }
-    Ok(unreadable)
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
-    if !codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return false;
-    }
-    let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
-    let (Some(kind), None) = (kinds.next(), kinds.next()) else {
-        return false;
-    };
-    let kind = kind.as_bytes().split(|byte| *byte == b';').next();
-    let kind = kind.unwrap_or_default().trim_ascii().to_ascii_lowercase();
-    kind == b"application/json" || kind.ends_with(b"+json")
 }

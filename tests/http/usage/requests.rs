@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -360,6 +360,80 @@ fn no_value_is_shown() {
         !shown.contains("s3cret") && shown.contains("token"),
         "{shown}"
     );
+}
+
+#[test]
+fn a_stream_tells_its_usage_to_the_limits_and_not_to_the_client() {
+    let events = |usage: &str| {
+        format!(
+            "data: {{\"choices\":[{{\"delta\":{{}}}}],\"usage\":null}}\n\n{usage}data: [DONE]\n\n"
+        )
+    };
+    let usage = "data: {\"choices\":[],\"usage\":{\"total_tokens\":7}}\n\n";
+    let (with, without) = (events(usage), events(""));
+    let stream = r#"{"stream":true}"#;
+    let asking = r#"{"stream_options":{"include_usage":true},"stream":true}"#;
+    let own = r#"{"stream":true,"stream_options":{"include_usage":true}}"#;
+    for (path, body, arrives, is_taken_out) in [
+        ("/chat", stream, asking, true),
+        ("/chat", own, own, false),
+        ("/chat", r#"{"stream":false}"#, r#"{"stream":false}"#, false),
+        ("/other", stream, stream, false),
+    ] {
+        let tokens = Policy::new("tokens", FixedWindow::per_hour(1_000)).key(key::global());
+        let limits = limits(tokens.settle(usage::openai()));
+        let read = ReadJsonLayer::new()
+            .read_if(|_| None)
+            .include_usage_if(|head| head.path() == "/chat");
+        let answer = with.clone();
+        let handler = service_fn(move |request: Request<ReadBody<Full<Bytes>>>| {
+            let answer = answer.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                assert_eq!(body, arrives);
+                assert_eq!(head.headers[CONTENT_LENGTH], *body.len().to_string());
+                assert_eq!(
+                    head.headers[ACCEPT_ENCODING],
+                    if is_taken_out { "identity" } else { "gzip" }
+                );
+                let response = Response::builder()
+                    .header(CONTENT_TYPE, "text/event-stream; charset=utf-8")
+                    .header(CONTENT_LENGTH, answer.len());
+                Ok::<_, Infallible>(response.body(Full::<Bytes>::from(answer)).unwrap())
+            }
+        });
+        let mut request = post(body);
+        *request.uri_mut() = path.parse().unwrap();
+        request
+            .headers_mut()
+            .insert(CONTENT_LENGTH, body.len().into());
+        request
+            .headers_mut()
+            .insert(ACCEPT_ENCODING, "gzip".parse().unwrap());
+        let response = now(read.layer(limits.layer(handler)).oneshot(request)).unwrap();
+        assert_eq!(
+            response.headers().contains_key(CONTENT_LENGTH),
+            !is_taken_out
+        );
+        let received = now(response.into_body().collect()).unwrap().to_bytes();
+        assert_eq!(
+            received,
+            if is_taken_out { &without } else { &with },
+            "{path} {body}"
+        );
+        assert_eq!(used(&limits, key::global().key_of(()).unwrap()), 7);
+    }
+}
+
+#[test]
+fn a_request_with_a_digest_of_its_body_keeps_it() {
+    let read = ReadJsonLayer::new().include_usage_if(|_| true);
+    let stream = r#"{"stream":true}"#;
+    let mut request = post(stream).map(|_| whole(stream));
+    let digest = "sha-256=:AAAA:".parse().unwrap();
+    request.headers_mut().insert("content-digest", digest);
+    assert_eq!(got(&read, request).unwrap().data, stream.as_bytes());
 }
 
 /// The handler is not called before the body has arrived, and then gets what has arrived so far, and the rest as it comes.
