@@ -125,7 +125,7 @@ impl fmt::Display for Refused {
             }
             Refusal::NoKey(_) => f.write_str("the request has no key"),
             #[cfg(feature = "usage")]
-            Refusal::Unread(_) => f.write_str("the body cannot be read"),
+            Refusal::Unread(why) => why.fmt(f),
             Refusal::Forbidden => f.write_str("the request is on the list of the denied"),
             Refusal::CannotHold(diagnostic) => diagnostic.fmt(f),
             Refusal::Saturated { limit } => {

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::{check, print};
@@ -19,6 +20,9 @@ pub(super) struct Explain {
     /// A header of the request, such as 'x-tenant: acme'; may be repeated
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
+    /// The body of the request, which is JSON unless a header says otherwise
+    #[arg(long, value_name = "JSON")]
+    body: Option<String>,
     /// The key of the request, in place of the one that the policies read
     #[arg(long)]
     key: Option<String>,
@@ -29,7 +33,7 @@ pub(super) struct Explain {
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
     /// The domain of descriptors, with a directory
-    #[arg(long, requires = "entry", conflicts_with_all = ["method", "path", "header", "key", "plan", "at"])]
+    #[arg(long, requires = "entry", conflicts_with_all = ["method", "path", "header", "body", "key", "plan", "at"])]
     domain: Option<String>,
     /// An entry of the descriptor, such as tenant=gold; may be repeated, in the order in which Envoy sends them
     #[arg(long, value_name = "KEY=VALUE", value_parser = entry, requires = "domain")]
@@ -46,7 +50,16 @@ impl Explain {
         for (name, value) in self.header {
             request = request.header(name, value);
         }
-        let request = request.body(())?;
+        let mut request = request.body(())?;
+        if let Some(body) = &self.body {
+            let json = HeaderValue::from_static("application/json");
+            let headers = request.headers_mut();
+            headers.entry(CONTENT_TYPE).or_insert(json);
+            let read = config.read_json().read_whole(&mut request, body.as_bytes());
+            if let Err(why) = read {
+                return print(&format!("refused, whatever the limits are: {why}\n"));
+            }
+        }
         let (key, plan) = (self.key.as_deref(), self.plan.as_deref());
         if let Some(plan) = plan
             && !config.plans().any(|known| known == plan)

@@ -38,7 +38,7 @@ struct Cli {
 enum Command {
     Serve(Box<serve::Serve>),
     Check(check::Check),
-    Explain(explain::Explain),
+    Explain(Box<explain::Explain>),
     Replay(replay::Replay),
     Suggest(suggest::Suggest),
     Healthcheck(healthcheck::Healthcheck),

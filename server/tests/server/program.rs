@@ -306,6 +306,33 @@ fn explain_prints_the_limits_of_a_request_and_their_lines() {
     assert_eq!((code, &*error), (Some(1), expected));
 }
 
+#[test]
+fn explain_reads_the_body_of_a_request() {
+    let limits = "[policies.tools]\nkey = \"global\"\nquota = \"9/hour\"\noperation = { json = \"model\" }\n\
+                  operations = { large = 1 }\ncost = { json = \"rows\", or = 7 }\n";
+    let file = File::new("body.toml", limits);
+    let explained = |arguments: &[&str]| printed(&[&["explain", file.path()], arguments].concat());
+    for (body, expected) in [
+        (
+            r#"{"model":"large","rows":3}"#,
+            "tools  anchored-window 1/hour, cost 3  operation large  line 5\n",
+        ),
+        (
+            r#"{"model":"small"}"#,
+            "tools  anchored-window 9/hour, cost 7  policy  line 3\n",
+        ),
+        (
+            "[]",
+            "refused, whatever the limits are: the body is not one JSON object\n",
+        ),
+    ] {
+        assert_eq!(explained(&["--body", body]), expected);
+    }
+    let plain = ["--body", "{}", "--header", "content-type: text/plain"];
+    assert!(explained(&plain).contains("the body is no JSON"));
+    assert!(explained(&[]).contains("cost 7"));
+}
+
 /// A file with one policy, and what it makes of a log.
 fn replayed(algorithm: &str, log: &str) -> Output {
     let text = format!("[policies.a]\nalgorithm = \"{algorithm}\"\nkey = \"api_key\"\n");

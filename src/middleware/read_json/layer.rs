@@ -3,12 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::Request;
+use http_body::SizeHint;
 use tower_layer::Layer;
 
 use super::reading::{Reading, Readings};
 use super::{ReadJson, Unreadable};
 use crate::error::{ConfigError, or_panic};
-use crate::key::{Head, WantedFields};
+use crate::key::{Head, Unread, WantedFields};
 use crate::usage::estimate;
 
 const MAX_BYTES: usize = 64 * 1_024;
@@ -194,6 +196,40 @@ impl ReadJsonLayer {
             include_usage_if: Some(Arc::new(holds)),
             ..reading
         })
+    }
+
+    /// Reads a whole body that is at hand, for a decision about a request without its body, such as one that a proxy describes. The
+    /// fields are then in the extensions of the request.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_ratelimit::key::{self, Extract, Head, IntoKey};
+    /// use tower_ratelimit::middleware::ReadJsonLayer;
+    ///
+    /// let request = Request::post("/chat").header("content-type", "application/json");
+    /// let mut request = request.body(())?;
+    /// let read = ReadJsonLayer::new().text("model");
+    /// read.read_whole(&mut request, br#"{"model":"small"}"#).expect("a body with a model");
+    /// assert_eq!(key::json("model").extract(&Head::of(&request)), Ok("small".into_key()));
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Why the body cannot be read, if the request is to be refused then.
+    pub fn read_whole<B>(&self, request: &mut Request<B>, body: &[u8]) -> Result<(), Unread> {
+        let reading = self.readings.now();
+        let length = body.len() as u64;
+        let looked = reading.look(&Head::of(request), SizeHint::with_exact(length), false);
+        let (fields, unreadable) = match looked {
+            Ok(unreadable) => (reading.wanted.read(body), unreadable),
+            Err((why, unreadable)) => (reading.wanted.unread(why, length), unreadable),
+        };
+        if let (Some(why), Unreadable::Refuse) = (fields.unread(), unreadable) {
+            return Err(why);
+        }
+        request.extensions_mut().insert(fields);
+        Ok(())
     }
 
     /// Takes a field that is not among those of the layer for one that no body has. Limits may change between the reading of a

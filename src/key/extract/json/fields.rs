@@ -183,6 +183,18 @@ impl JsonFields {
     }
 }
 
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unwanted => "no policy asks for the body",
+            Self::TooLong => "the body is too long",
+            Self::NotJson => "the body is no JSON, or has a content coding",
+            Self::Malformed => "the body is not one JSON object",
+            Self::Unclear => "a text stands twice in the body, or is too long",
+        })
+    }
+}
+
 impl fmt::Debug for JsonFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JsonFields")
