@@ -21,7 +21,7 @@ pub mod keys {}
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}
 
-#[cfg(all(feature = "axum", feature = "resolver"))]
+#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/resolver.md")]
 pub mod resolver {}
 #[doc = include_str!("../docs/stability.md")]

@@ -4,7 +4,6 @@
         feature = "axum",
         feature = "client",
         feature = "quanta",
-        feature = "reload",
         feature = "serde",
         feature = "tonic",
         feature = "usage"
@@ -112,13 +111,9 @@ pub mod __internal {
 
     pub use crate::key::extract::any::AnyKey;
     pub use crate::key::extract::path::normal_path;
-    #[cfg(feature = "reload")]
     pub use crate::middleware::explanation::{Considered, Explanation};
-    #[cfg(feature = "reload")]
     pub use crate::middleware::gate::trying::Trial;
-    #[cfg(feature = "reload")]
     pub use crate::middleware::shadow::Shadow;
-    #[cfg(feature = "reload")]
     pub use crate::policy::logged::Logged;
     pub use crate::response::saturated::saturated;
 }

@@ -1,15 +1,11 @@
 use std::sync::Arc;
-#[cfg(feature = "reload")]
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-#[cfg(feature = "reload")]
 use arc_swap::ArcSwap;
 use http::Request;
 
 use super::gate::{Gate, GateVerdict};
-#[cfg(feature = "reload")]
 use super::shadow::Shadow;
-#[cfg(feature = "reload")]
 use crate::observe::ConfigStats;
 use crate::observe::{Monitored, Snapshot};
 
@@ -17,12 +13,10 @@ use crate::observe::{Monitored, Snapshot};
 #[derive(Clone, Debug)]
 pub(super) enum Gates {
     One(Arc<Gate>),
-    #[cfg(feature = "reload")]
     Newest(Arc<Newest>),
 }
 
 /// The gate of the newest configuration.
-#[cfg(feature = "reload")]
 #[derive(Debug)]
 pub(super) struct Newest {
     in_force: ArcSwap<InForce>,
@@ -30,14 +24,12 @@ pub(super) struct Newest {
 }
 
 /// The gate in force, and the shadow beside it.
-#[cfg(feature = "reload")]
 #[derive(Debug)]
 struct InForce {
     gate: Arc<Gate>,
     shadow: Option<Arc<Shadow>>,
 }
 
-#[cfg(feature = "reload")]
 impl Newest {
     pub(super) fn new(gate: &Arc<Gate>, shadow: Option<Arc<Shadow>>) -> Self {
         let gate = Arc::clone(gate);
@@ -75,7 +67,6 @@ impl Gates {
     pub(super) fn ask<B>(&self, request: &mut Request<B>) -> GateVerdict {
         match self {
             Self::One(gate) => gate.ask(request),
-            #[cfg(feature = "reload")]
             Self::Newest(newest) => {
                 let in_force = newest.in_force.load();
                 match &in_force.shadow {
@@ -90,7 +81,6 @@ impl Gates {
     pub(super) fn with<R>(&self, act: impl FnOnce(&Arc<Gate>) -> R) -> R {
         match self {
             Self::One(gate) => act(gate),
-            #[cfg(feature = "reload")]
             Self::Newest(newest) => act(&newest.in_force.load().gate),
         }
     }
@@ -101,7 +91,6 @@ impl Monitored for Gates {
         let snapshot = self.with(|gate| gate.limiter().snapshot());
         match self {
             Self::One(_) => snapshot,
-            #[cfg(feature = "reload")]
             Self::Newest(newest) => {
                 let in_force = newest.in_force.load();
                 let shadow = in_force.shadow.as_ref().map(|shadow| shadow.stats());

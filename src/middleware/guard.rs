@@ -47,7 +47,6 @@ struct GuardedRequest {
     /// `None` before the head of the response.
     answer: Option<SentResponse>,
     /// The guard of the same request under the file in shadow.
-    #[cfg(feature = "reload")]
     shadow: ResponseGuard,
 }
 
@@ -125,7 +124,6 @@ impl ResponseGuard {
     }
 
     /// Holds this as well, until the same end.
-    #[cfg(feature = "reload")]
     pub(super) fn join(&mut self, shadow: Self) {
         match self.request() {
             Some(request) => request.shadow = shadow,
@@ -226,14 +224,12 @@ impl GuardedRequest {
             prompt: 0,
             began,
             answer: None,
-            #[cfg(feature = "reload")]
             shadow: ResponseGuard::default(),
         })
     }
 
     /// Observes the head of the response, whose body has this length as far as it is known.
     fn answered(&mut self, head: &Parts, length: Option<u64>) {
-        #[cfg(feature = "reload")]
         if let Some(shadow) = self.shadow.request() {
             shadow.answered(head, length);
         }
@@ -274,7 +270,6 @@ impl GuardedRequest {
         trailers: Option<&HeaderMap>,
         is_at_its_end: bool,
     ) -> bool {
-        #[cfg(feature = "reload")]
         if let Some(shadow) = self.shadow.request() {
             shadow.frame(data, trailers, is_at_its_end);
         }
@@ -313,7 +308,6 @@ impl GuardedRequest {
 
     /// Observes the end of the body.
     fn end(&mut self) {
-        #[cfg(feature = "reload")]
         if let Some(shadow) = self.shadow.request() {
             shadow.end();
         }

@@ -4,33 +4,25 @@
 //! user code.
 
 use std::sync::Arc;
-#[cfg(feature = "reload")]
 use std::time::{Duration, SystemTime};
 
-#[cfg(feature = "reload")]
 use http::Request;
 use tower_layer::Layer;
 
 use tower_ratelimit_core::__internal::Likeness;
 
-#[cfg(feature = "reload")]
 use super::explanation::Explanation;
 use super::gate::Gate;
-#[cfg(feature = "reload")]
 use super::gate::Trial;
 use super::gates::Gates;
-#[cfg(feature = "reload")]
 use super::gates::Newest;
-#[cfg(feature = "reload")]
 use super::shadow::Shadow;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
 use crate::key::Extract;
 use crate::key::Head;
-#[cfg(feature = "reload")]
 use crate::key::Key;
 use crate::limiter::{Limiter, LocalLimiter};
-#[cfg(feature = "reload")]
 use crate::observe::ConfigStats;
 use crate::observe::Monitor;
 use crate::policy::{Modes, Policy};
@@ -134,7 +126,6 @@ impl RateLimitLayer {
         self.gates.with(|gate| gate.limiter().modes())
     }
 
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn explain(&self, head: &Head<'_>, plan: Option<&str>, key: Option<Key>) -> Explanation {
@@ -148,7 +139,6 @@ impl RateLimitLayer {
     }
 
     /// Decides without an effect on the request.
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
@@ -156,7 +146,6 @@ impl RateLimitLayer {
     }
 
     /// Lets the shadow decide as this layer does. Returns a layer that decides as the shadow did before.
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn put_into(&self, shadow: &Shadow) -> Option<Self> {
@@ -168,7 +157,6 @@ impl RateLimitLayer {
 
     /// Returns for how long a block or an override of a key of this policy may hold: see
     /// [`Ledger::holds_for`](crate::store::Ledger::holds_for).
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn holds_for(&self, policy: usize) -> Duration {
@@ -201,13 +189,11 @@ impl RateLimitLayer {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(feature = "reload")]
     pub fn replaceable(self) -> (Self, Swap) {
         self.replaceable_beside(None)
     }
 
     /// The same, with a shadow beside it.
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn replaceable_beside(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
@@ -225,13 +211,11 @@ impl RateLimitLayer {
 }
 
 /// Replaces the limits of a layer, for all services that it wraps: see [`RateLimitLayer::replaceable`].
-#[cfg(feature = "reload")]
 #[derive(Debug)]
 pub struct Swap {
     newest: Arc<Newest>,
 }
 
-#[cfg(feature = "reload")]
 impl Swap {
     /// Lets requests that come from now on be decided as this layer decides. Requests in flight end as they began.
     ///

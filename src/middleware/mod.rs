@@ -253,9 +253,8 @@
 mod body;
 mod builder;
 mod deadline;
-#[cfg(feature = "reload")]
 pub(crate) mod explanation;
-#[cfg(all(test, feature = "reload", feature = "resolver", feature = "calendar"))]
+#[cfg(all(test, feature = "calendar"))]
 mod explanation_tests;
 mod future;
 pub(crate) mod gate;
@@ -275,7 +274,6 @@ mod plan_of;
 mod read_json;
 mod service;
 mod settlements;
-#[cfg(feature = "reload")]
 pub(crate) mod shadow;
 mod unbuilt;
 
@@ -287,7 +285,6 @@ pub use self::guard::ResponseBody;
 #[cfg(feature = "tonic")]
 pub use self::interceptor::RateLimitInterceptor;
 pub use self::layer::RateLimitLayer;
-#[cfg(feature = "reload")]
 pub use self::layer::Swap;
 pub use self::marks::{OverLimit, WouldRefuse};
 #[cfg(feature = "usage")]
@@ -295,7 +292,6 @@ pub use self::read_json::{
     ReadBody, ReadJson, ReadJsonBody, ReadJsonFuture, ReadJsonLayer, Unreadable,
 };
 pub use self::service::RateLimit;
-#[cfg(feature = "reload")]
 pub use self::shadow::Difference;
 // Public for a message of the compiler, and useless to programs.
 #[doc(hidden)]

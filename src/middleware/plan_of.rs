@@ -4,7 +4,6 @@ use tower_ratelimit_core::__internal::{PlanOf, warn_once_of};
 
 use crate::diagnostics::Diagnostic;
 use crate::key::Head;
-#[cfg(feature = "reload")]
 use crate::policy::Logged;
 
 const UNVERIFIED: Diagnostic = Diagnostic::new(
@@ -40,7 +39,6 @@ pub(super) fn compared<N: AsRef<str>>(
 }
 
 /// Takes the plan that a log has for a request, and else that of this source.
-#[cfg(feature = "reload")]
 pub(super) fn or_logged(source: PlanOf<Head<'static>>) -> PlanOf<Head<'static>> {
     let read = move |head: &Head<'_>, found: &mut dyn FnMut(Option<&str>)| {
         let logged = head.extension::<Logged>();
@@ -57,7 +55,6 @@ fn look(looks: &AtomicU32, head: &Head<'_>, plan: &str) {
     let one_less = |looks: u32| looks.checked_sub(1);
     let order = Ordering::Relaxed;
     // A log is no client.
-    #[cfg(feature = "reload")]
     if head.extension::<Logged>().is_some() {
         return;
     }

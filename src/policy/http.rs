@@ -9,7 +9,6 @@ use std::sync::Arc;
 use http::StatusCode;
 use tower_ratelimit_core::__internal::{Demand, Keyless, LimitsByOperation, NoDemand, Scope};
 
-#[cfg(feature = "reload")]
 use super::logged::{Logged, OrLogged};
 use super::settlement::Settlement;
 use super::{NoKey, Policy, Rule};
@@ -252,7 +251,6 @@ impl Policy<Http> {
     }
 
     /// Prepares the policy for requests of a log: see [`Logged`].
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn for_a_log(mut self) -> Self {
@@ -285,7 +283,6 @@ impl Policy<Http> {
     }
 
     /// Returns the policy for a limiter, whose caller passes the key.
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn unkeyed(&self) -> Policy {

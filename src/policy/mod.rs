@@ -7,7 +7,6 @@
 mod http;
 mod in_the_clear;
 mod keyed;
-#[cfg(feature = "reload")]
 pub(crate) mod logged;
 mod no_key;
 mod settlement;
@@ -30,7 +29,6 @@ pub use tower_ratelimit_core::policy::{
 pub use self::http::Http;
 pub(crate) use self::in_the_clear::warn_of_sharing;
 pub use self::keyed::Keyed;
-#[cfg(feature = "reload")]
 pub(crate) use self::logged::Logged;
 pub use self::no_key::NoKey;
 pub(crate) use self::no_key::check_status;

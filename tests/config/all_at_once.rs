@@ -139,7 +139,6 @@ fn each_field_of_a_store_is_read_although_another_is_wrong() {
     assert_eq!(settings(text), wrong.map(|field| format!("store.{field}")));
 }
 
-#[cfg(feature = "resolver")]
 #[test]
 fn a_wrong_policy_hides_no_mistake_of_the_resolver() {
     let text =

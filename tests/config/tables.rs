@@ -108,7 +108,6 @@ fn calls_are_refused_as_the_file_says() {
     assert!(wrong[1].contains("longer than 512 bytes"), "{wrong:?}");
 }
 
-#[cfg(feature = "resolver")]
 mod resolver {
     use tower_ratelimit::plan::{Resolved, Resolver};
 

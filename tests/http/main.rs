@@ -50,7 +50,6 @@ mod proxy_protocol;
 mod readiness;
 mod refusal_options;
 mod refusals;
-#[cfg(feature = "resolver")]
 mod resolver;
 mod scene;
 mod shaping;

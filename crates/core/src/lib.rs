@@ -1,6 +1,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
-    not(all(feature = "resolver", feature = "quanta", feature = "serde")),
+    not(all(feature = "quanta", feature = "serde")),
     allow(
         rustdoc::broken_intra_doc_links,
         reason = "the documentation speaks of all features; without them some of its links lead nowhere"

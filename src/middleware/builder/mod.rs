@@ -144,7 +144,6 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Sets what looks customers up, in place of a resolver.
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn looking_up_by(mut self, looks: ResolverOf<Head<'static>>) -> Self {
@@ -348,7 +347,6 @@ impl<S> RateLimitLayerBuilder<S> {
     }
 
     /// Sets plans as [`plans`](Self::plans) does, and does not compare the plan of a request with its headers.
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn verified_plans<R: AsRef<str>>(
@@ -361,7 +359,6 @@ impl<S> RateLimitLayerBuilder<S> {
 
     /// Prepares the layer for requests that are replayed from a log, which names their keys and plans. No
     /// customer is looked up.
-    #[cfg(feature = "reload")]
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn for_a_log(mut self) -> Self {

@@ -15,7 +15,6 @@ use super::{Gate, GateVerdict};
 use crate::middleware::ResponseBody;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::nesting::Within;
-#[cfg(feature = "reload")]
 use crate::middleware::shadow::Tried;
 use crate::response::Fields;
 
@@ -33,7 +32,6 @@ pub(in crate::middleware) struct Waiting {
     pending: Box<PendingDecision>,
     gate: Arc<Gate>,
     /// What the file in shadow has decided.
-    #[cfg(feature = "reload")]
     pub(in crate::middleware) tried: Option<Box<Tried>>,
 }
 
@@ -42,7 +40,6 @@ impl Gate {
         Verdict::Pending(Waiting {
             pending,
             gate: Arc::clone(self),
-            #[cfg(feature = "reload")]
             tried: None,
         })
     }
@@ -79,7 +76,6 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<GateVerdict> {
         let verdict = ready!(waiting.gate.resume(&mut waiting.pending, request, cx));
-        #[cfg(feature = "reload")]
         if let Some(tried) = waiting.tried.take() {
             return Poll::Ready(tried.compare(verdict, request));
         }

@@ -3,7 +3,6 @@
 mod answering;
 mod holding;
 mod reading;
-#[cfg(feature = "reload")]
 pub(crate) mod trying;
 
 use std::slice;
@@ -20,7 +19,6 @@ use tower_ratelimit_core::__internal::{
 
 use self::reading::Skips;
 pub(super) use self::reading::{NoKeyRefusal, Reading};
-#[cfg(feature = "reload")]
 pub(crate) use self::trying::Trial;
 
 use super::deadline::deadline;
@@ -235,7 +233,6 @@ impl Gate {
         policies.all(|policy| self.modes().of(policy) >= mode)
     }
 
-    #[cfg(feature = "reload")]
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
         let lists = self.lists.as_ref();
         lists.map_or(Listed::Nowhere, |lists| lists.look_up(head))
@@ -248,7 +245,6 @@ impl Gate {
 
     /// Marks the gate as one of several that a layer has in turn: if it sees a single request, the layer was
     /// still not built for that request.
-    #[cfg(feature = "reload")]
     pub(super) fn suppress_rebuild_warning(&self) {
         self.life.request();
         self.life.request();

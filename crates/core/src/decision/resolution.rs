@@ -93,7 +93,6 @@ impl fmt::Display for Unresolved {
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedNames(RwLock<Vec<Arc<str>>>);
 
-#[cfg(feature = "resolver")]
 impl ResolvedNames {
     const MOST: usize = 10_000;
 

@@ -42,7 +42,7 @@
 //! | rule | given by |
 //! | --- | --- |
 //! | override | [`Limiter::override_limit`](crate::Limiter::override_limit), for one key and a time |
-//! | resolver | the limits that a `Resolver` gives (feature `resolver`) |
+//! | resolver | the limits that a `Resolver` gives |
 //! | operation | [`Policy::operations`](crate::Policy::operations) |
 //! | closure | [`Policy::limit_by`](crate::Policy::limit_by) |
 //! | key | [`Policy::key_limits`](crate::Policy::key_limits): the exact key, then the longest prefix, then `other` |
@@ -59,16 +59,13 @@ mod limit_by;
 pub(crate) mod limits;
 pub(crate) mod operations;
 pub(crate) mod plans;
-#[cfg_attr(not(feature = "resolver"), path = "no_resolver.rs")]
 pub(crate) mod resolver;
 pub(crate) mod sources;
 
 pub use self::key_limits::KeyLimits;
 pub use self::operations::Operations;
 pub use self::plans::{Plan, Plans};
-pub use self::resolver::Resolver;
-#[cfg(feature = "resolver")]
-pub use self::resolver::{Resolved, ResolverBuilder, ResolverUsage};
+pub use self::resolver::{Resolved, Resolver, ResolverBuilder, ResolverUsage};
 
 pub(crate) use self::choice::{Choice, RuleLimit};
 pub(crate) use self::limit_by::LimitBy;
