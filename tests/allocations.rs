@@ -18,13 +18,10 @@ use tower_ratelimit::policy::Settle;
 use tower_ratelimit::{Algorithm, Limiter, LocalLimiter, Policy, RateLimitLayer, TokenBucket, key};
 #[cfg(feature = "redis")]
 use tower_ratelimit::{RedisStore, store::Lease};
+#[cfg(feature = "redis")]
+use tower_ratelimit_testing::servers::redis::Server;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-
-#[cfg(feature = "redis")]
-#[path = "support/redis.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod servers;
 
 /// Returns the number of allocations of a closure when everything is warm.
 fn allocations(mut act: impl FnMut()) -> u64 {
@@ -60,7 +57,7 @@ fn a_decision_on_a_known_key_allocates_nothing() {
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_request_whose_unit_is_leased_allocates_nothing() {
-    let server = servers::Server::start(&[]);
+    let server = Server::start(&[]);
     for algorithm in ["fixed-window 4000000/day", "gcra 4000000/day"] {
         let algorithm: Algorithm = algorithm.parse().unwrap();
         let store = RedisStore::builder()

@@ -4,10 +4,6 @@
 //! slice of a fraction of a second each, so that other load of the machine meets all alike: see `Rounds`. `--
 //! --test` runs each once.
 
-#[path = "../../tests/support/redis.rs"]
-#[allow(dead_code, reason = "clusters are for tests")]
-mod server;
-
 use std::env;
 use std::fs;
 use std::hint::black_box;
@@ -18,7 +14,6 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Connection, Value};
-use server::Server;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tower_ratelimit::plan::{Plan as NamedPlan, Plans};
@@ -30,6 +25,7 @@ use tower_ratelimit::{
 use tower_ratelimit_benches::PLENTY;
 use tower_ratelimit_benches::figures::{Figures, Rounds};
 use tower_ratelimit_benches::keys::{Walk, address};
+use tower_ratelimit_testing::servers::redis::{self as server, Server};
 
 const KEYS: u32 = 1_000;
 

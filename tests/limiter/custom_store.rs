@@ -10,8 +10,8 @@ use tower_ratelimit::StoreError;
 use tower_ratelimit::store::{Change, Changed, Items, Reply};
 use tower_ratelimit_testing::Conformance;
 
-use crate::support::servers::Server;
 use memcached::Memcached;
+use tower_ratelimit_testing::servers::program::Server;
 
 /// Asks the conformance suite, and again if the example gave up: in its two seconds, a busy machine may not run the
 /// server.

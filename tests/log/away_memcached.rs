@@ -12,7 +12,7 @@ use tower_ratelimit::{FixedWindow, Limiter, OnStoreFailure, Policy};
 
 use self::custom_store::Memcached;
 use crate::support::log::{Log, LogLine};
-use crate::support::servers::Server;
+use tower_ratelimit_testing::servers::program::Server;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

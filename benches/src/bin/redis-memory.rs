@@ -5,15 +5,10 @@
 //! with its name, its expiry and its share of the server's tables, and `MEMORY USAGE` of one key, which
 //! leaves the tables out.
 
-#[path = "../../../tests/support/redis.rs"]
-#[allow(dead_code, reason = "clusters are for tests")]
-mod server;
-
 use std::io;
 use std::time::Duration;
 
 use redis::Value;
-use server::Server;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tower_ratelimit::{
@@ -21,6 +16,7 @@ use tower_ratelimit::{
     SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
 };
 use tower_ratelimit_benches::keys::address;
+use tower_ratelimit_testing::servers::redis::Server;
 
 const KEYS: u32 = 10_000;
 

@@ -220,12 +220,12 @@ mod tests {
     use redis::FromRedisValue;
 
     use super::*;
-    use crate::functions::server::Server;
     use crate::{RedisLedger, RedisStore};
     use tower_ratelimit_core::algorithm::Concurrency;
     use tower_ratelimit_core::key::IntoKey;
     use tower_ratelimit_core::policy::Policy;
     use tower_ratelimit_core::store::{Amendment, Ledger, Store};
+    use tower_ratelimit_testing::servers::redis::Server;
 
     /// Takes a slot of the only policy.
     async fn take(ledger: &RedisLedger) -> Charge {

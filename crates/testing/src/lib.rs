@@ -69,6 +69,8 @@ mod laws;
 mod random;
 mod reference;
 mod scene;
+#[cfg(feature = "servers")]
+pub mod servers;
 
 use std::fmt;
 use std::sync::Arc;

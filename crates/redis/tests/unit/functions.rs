@@ -12,10 +12,7 @@ use super::glue::glue;
 use tower_ratelimit_core::__internal::{Fixed, Lua, Step, WithRule};
 use tower_ratelimit_core::algorithm::{Algorithm, State};
 use tower_ratelimit_core::clock::Micros;
-
-#[path = "../../../../tests/support/redis.rs"]
-#[allow(dead_code, reason = "other tests use the rest of it")]
-pub(super) mod server;
+use tower_ratelimit_testing::servers::redis::Server;
 
 /// Calls one function of a rule, and returns its result and the new state as text.
 const DRIVER: &str = "
@@ -288,7 +285,7 @@ fn holds(
 
 #[test]
 fn law_9_every_function_of_every_rule_is_the_same_in_both_languages() {
-    let server = server::Server::start(&[]);
+    let server = Server::start(&[]);
     let connection = RefCell::new(server.connection());
     let cases = (
         algorithms(),
@@ -309,7 +306,7 @@ fn law_9_every_function_of_every_rule_is_the_same_in_both_languages() {
 /// Cases rarely count so much.
 #[test]
 fn law_9_a_count_is_settled_at_the_most_that_it_can_hold_in_both_languages() {
-    let server = server::Server::start(&[]);
+    let server = Server::start(&[]);
     for window in [
         "fixed-window 4294967295/366d",
         "anchored-window 4294967295/366d",
@@ -328,7 +325,7 @@ fn law_9_a_count_is_settled_at_the_most_that_it_can_hold_in_both_languages() {
 #[cfg(feature = "calendar")]
 #[test]
 fn a_server_that_is_in_neither_window_of_a_calendar_fails_and_says_why() {
-    let server = server::Server::start(&[]);
+    let server = Server::start(&[]);
     let mut connection = server.connection();
     let algorithm: Algorithm = "calendar-day 5 zone UTC".parse().unwrap();
     let lua = algorithm.lua().unwrap();

@@ -10,12 +10,12 @@ use redis::Connection;
 use super::ask::{Ask, Grant, Tell};
 use super::leased::Leased;
 use super::terms::Terms;
-use crate::functions::server::Server;
 use crate::glue::glue;
 use tower_ratelimit_core::__internal::read;
 use tower_ratelimit_core::__internal::{Fixed, Lua, Step, WithRule};
 use tower_ratelimit_core::algorithm::{Algorithm, State};
 use tower_ratelimit_core::clock::Micros;
+use tower_ratelimit_testing::servers::redis::Server;
 
 /// The operation on the key.
 #[derive(Clone, Copy, Debug)]

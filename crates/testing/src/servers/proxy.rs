@@ -19,7 +19,7 @@ use super::redis::{Server, free_port};
 
 /// A proxy that carries bytes to a server and back, on a thread of its own.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     port: u16,
     weather: Weather,
     arrivals: Arc<AtomicUsize>,
@@ -47,7 +47,7 @@ type Order = (Weather, Sender<()>);
 
 /// The side to which half of a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
+pub enum Half {
     /// The client gets no more answers. Its requests still arrive, and are done.
     ToClient,
     /// The server gets no more requests, and hangs up. The client notices nothing.
@@ -55,7 +55,8 @@ pub(crate) enum Half {
 }
 
 impl Proxy {
-    pub(crate) fn start(server: &Server) -> Self {
+    /// Starts a proxy before this server.
+    pub fn start(server: &Server) -> Self {
         let weather = Weather {
             server: server.port(),
             delay: Duration::ZERO,
@@ -85,42 +86,44 @@ impl Proxy {
         proxy
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Returns its address, as a store takes it.
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
     /// Returns how often something has arrived from a client: a connection, or requests on it.
-    pub(crate) fn arrivals(&self) -> usize {
+    pub fn arrivals(&self) -> usize {
         self.arrivals.load(Ordering::SeqCst)
     }
 
     /// Delays every answer.
-    pub(crate) fn delay(&mut self, delay: Duration) {
+    pub fn delay(&mut self, delay: Duration) {
         self.turn(|weather| weather.delay = delay);
     }
 
     /// Drops what arrives, both ways, and keeps connections open. A connection that has lost something never
     /// carries anything again, since no network leaves out a part.
-    pub(crate) fn swallow(&mut self, swallows: bool) {
+    pub fn swallow(&mut self, swallows: bool) {
         self.turn(|weather| weather.swallows = swallows);
     }
 
     /// Closes all connections, and accepts new ones.
-    pub(crate) fn cut(&mut self) {
+    pub fn cut(&mut self) {
         self.turn(|weather| weather.cuts += 1);
     }
 
     /// Closes all connections, and refuses new ones.
-    pub(crate) fn refuse(&mut self) {
+    pub fn refuse(&mut self) {
         self.turn(|weather| (weather.refuses, weather.cuts) = (true, weather.cuts + 1));
     }
 
-    pub(crate) fn accept(&mut self) {
+    /// Accepts connections again.
+    pub fn accept(&mut self) {
         self.turn(|weather| weather.refuses = false);
     }
 
     /// Closes a half of all connections. New ones are whole.
-    pub(crate) fn half_close(&mut self, half: Half) {
+    pub fn half_close(&mut self, half: Half) {
         self.turn(|weather| match half {
             Half::ToClient => weather.ends += 1,
             Half::ToServer => weather.losses += 1,
@@ -128,7 +131,7 @@ impl Proxy {
     }
 
     /// Closes all connections, and leads new ones to this server.
-    pub(crate) fn lead_to(&mut self, server: &Server) {
+    pub fn lead_to(&mut self, server: &Server) {
         let port = server.port();
         self.turn(|weather| (weather.server, weather.cuts) = (port, weather.cuts + 1));
     }

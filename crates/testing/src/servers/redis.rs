@@ -1,4 +1,4 @@
-//! Servers that belong to one test: each listens on a free port, and ends with the test.
+//! A `redis-server`, and a cluster of them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A `redis-server`.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     guard: Child,
     /// Closing this pipe ends the server.
     alive: Option<ChildStdin>,
@@ -36,17 +36,18 @@ pub(crate) struct Server {
 #[derive(Clone, Debug)]
 struct Started {
     arguments: Vec<String>,
-    folder: Arc<Folder>,
+    /// Holds the folder.
+    _folder: Arc<Folder>,
 }
 
 impl Server {
     /// Starts a server with these options and the common ones.
-    pub(crate) fn start(options: &[&str]) -> Self {
+    pub fn start(options: &[&str]) -> Self {
         Self::start_from(None, options)
     }
 
     /// Starts a sentinel with these lines in its configuration file, to which it writes.
-    pub(crate) fn sentinel(lines: &str) -> Self {
+    pub fn sentinel(lines: &str) -> Self {
         Self::start_from(Some(lines), &["--sentinel"])
     }
 
@@ -64,7 +65,7 @@ impl Server {
         arguments.extend(options.map(ToString::to_string));
         let started = Started {
             arguments,
-            folder: Arc::new(folder),
+            _folder: Arc::new(folder),
         };
         Self::come_up(free_port, &started)
     }
@@ -78,7 +79,7 @@ impl Server {
             }
             assert!(
                 begun.elapsed() < PATIENCE,
-                "no redis-server came up; `make test` installs it where it is missing"
+                "no redis-server came up: is it installed?"
             );
         }
     }
@@ -122,20 +123,27 @@ impl Server {
         false
     }
 
-    pub(crate) fn try_connect(&self) -> redis::RedisResult<Connection> {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not accept it.
+    pub fn try_connect(&self) -> redis::RedisResult<Connection> {
         Client::open(self.url())?.get_connection()
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Returns its address, as a store takes it.
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// Returns the port on which it listens.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Starts a replica of the server, and waits until it has the data of its primary.
-    pub(crate) fn replica(&self) -> Self {
+    pub fn replica(&self) -> Self {
         let replica = Self::start(&["--replicaof", "127.0.0.1", &self.port.to_string()]);
         until("the replica follows", || replica.follows());
         replica
@@ -146,7 +154,7 @@ impl Server {
     }
 
     /// Kills the server, and waits until no client can connect any more.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         self.signal("KILL");
         until("it is gone", || {
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err()
@@ -154,7 +162,7 @@ impl Server {
     }
 
     /// Ends a running server, and starts it again on its port with the data in its folder.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.end();
         *self = Self::come_up(|| self.port, &self.started);
     }
@@ -166,11 +174,12 @@ impl Server {
     }
 
     /// Suspends the server: it keeps its connections open and does not answer.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.signal("STOP");
     }
 
-    pub(crate) fn thaw(&self) {
+    /// Lets a suspended server go on.
+    pub fn thaw(&self) {
         self.signal("CONT");
     }
 
@@ -178,12 +187,13 @@ impl Server {
         signal(self.pid, name);
     }
 
-    pub(crate) fn connection(&self) -> Connection {
+    /// Opens a connection to a server that runs.
+    pub fn connection(&self) -> Connection {
         self.try_connect().expect("the server is there")
     }
 
     /// Returns the answer to a command, given as words.
-    pub(crate) fn ask(&self, words: &[&str]) -> Value {
+    pub fn ask(&self, words: &[&str]) -> Value {
         ask(&mut self.connection(), words)
     }
 }
@@ -195,7 +205,7 @@ impl Drop for Server {
 }
 
 /// Sends a signal, such as `STOP`, to a process.
-pub(crate) fn signal(process: u32, name: &str) {
+pub fn signal(process: u32, name: &str) {
     let mut kill = Command::new("kill");
     let sent = kill.args(["-s", name, &process.to_string()]).status();
     assert!(
@@ -205,7 +215,7 @@ pub(crate) fn signal(process: u32, name: &str) {
 }
 
 /// Waits until a condition holds.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
         assert!(started.elapsed() < PATIENCE, "not in time: {what}");
@@ -213,7 +223,8 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-pub(crate) fn text(answer: &Value) -> String {
+/// Returns an answer that is text.
+pub fn text(answer: &Value) -> String {
     let Value::BulkString(text) = answer else {
         panic!("it is told in text, and not as {answer:?}");
     };
@@ -221,7 +232,7 @@ pub(crate) fn text(answer: &Value) -> String {
 }
 
 /// Returns the answer to a command, given as words.
-pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
+pub fn ask(connection: &mut Connection, words: &[&str]) -> Value {
     let (name, arguments) = words.split_first().expect("a command has a name");
     let mut command = redis::cmd(name);
     command.arg(arguments);
@@ -230,17 +241,20 @@ pub(crate) fn ask(connection: &mut Connection, words: &[&str]) -> Value {
 
 /// A cluster of three primaries, each with a replica if it was started so.
 #[derive(Debug)]
-pub(crate) struct Cluster {
-    pub(crate) nodes: Vec<Server>,
+pub struct Cluster {
+    /// The primaries, then their replicas in the same order.
+    pub nodes: Vec<Server>,
 }
 
 /// A folder of one server: a server takes the data in it for its own past. A replica leaves the data of its
 /// primary there.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    pub(crate) fn new() -> Self {
+    /// Makes an empty folder.
+    #[expect(clippy::new_without_default, reason = "it makes something")]
+    pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("trl-redis-{}-{number}", std::process::id());
@@ -251,7 +265,8 @@ impl Folder {
         Self(path)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -263,18 +278,20 @@ impl Drop for Folder {
     }
 }
 
-pub(crate) const SLOTS: u16 = 16_384;
-pub(crate) const PRIMARIES: usize = 3;
+/// The number of slots of a cluster.
+pub const SLOTS: u16 = 16_384;
+/// The number of primaries of a [`Cluster`].
+pub const PRIMARIES: usize = 3;
 
 impl Cluster {
     /// Starts a cluster whose nodes do not give up one that stands still for a while.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::of(PRIMARIES, "60000")
     }
 
     /// Starts a cluster with a replica of each primary, which takes over when its primary was silent for a
     /// second.
-    pub(crate) fn with_replicas() -> Self {
+    pub fn with_replicas() -> Self {
         let cluster = Self::of(2 * PRIMARIES, "1000");
         let (primaries, replicas) = cluster.nodes.split_at(PRIMARIES);
         for (primary, replica) in primaries.iter().zip(replicas) {
@@ -332,7 +349,7 @@ impl Cluster {
     }
 
     /// Waits until every node tells this about the cluster.
-    pub(crate) fn wait_until(&self, told: &str) {
+    pub fn wait_until(&self, told: &str) {
         for node in &self.nodes {
             until("the cluster comes up", || {
                 text(&node.ask(&["CLUSTER", "INFO"])).contains(told)
@@ -340,7 +357,8 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn urls(&self) -> Vec<String> {
+    /// Returns the addresses of all nodes.
+    pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
     }
 }
@@ -353,7 +371,7 @@ const BUS: u16 = 10_000;
 const PORTS: Range<u32> = 12_000..22_000;
 
 /// Returns a port that was free a moment ago, whose bus port was free too.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     // Other processes look for ports as well, and begin elsewhere.
     let first = std::process::id().wrapping_mul(97);

@@ -6,12 +6,12 @@ use super::redis::{Cluster, PRIMARIES, SLOTS, Server, ask, text, until};
 
 impl Cluster {
     /// Returns the place of the node that serves this key, if one does.
-    pub(crate) fn server_of(&self, key: &str) -> Option<usize> {
+    pub fn server_of(&self, key: &str) -> Option<usize> {
         self.nodes.iter().position(|node| serves(node, key))
     }
 
     /// Returns the places of the nodes to which these keys were assigned when the cluster was made.
-    pub(crate) fn nodes_by_slot(&self, keys: &[String]) -> Vec<usize> {
+    pub fn nodes_by_slot(&self, keys: &[String]) -> Vec<usize> {
         let mut connection = self.nodes[0].connection();
         let of_key = |key: &String| {
             let Value::Int(slot) = ask(&mut connection, &["CLUSTER", "KEYSLOT", key]) else {
@@ -26,7 +26,7 @@ impl Cluster {
     }
 
     /// Kills a node, and waits until another has its slots and all others know.
-    pub(crate) fn fail_over(&self, primary: usize) {
+    pub fn fail_over(&self, primary: usize) {
         let id = text(&self.nodes[primary].ask(&["CLUSTER", "MYID"]));
         self.nodes[primary].kill();
         let left = self.nodes.iter().enumerate();
@@ -42,7 +42,7 @@ impl Cluster {
     }
 
     /// Begins to move the slot of this key to another primary: existing keys stay, and new ones go there.
-    pub(crate) fn open_slot(&self, key: &str, to: usize) -> Moving<'_> {
+    pub fn open_slot(&self, key: &str, to: usize) -> Moving<'_> {
         let from = self.server_of(key).expect("somebody serves it");
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
         let Value::Int(slot) = from.ask(&["CLUSTER", "KEYSLOT", key]) else {
@@ -73,7 +73,7 @@ fn serves(node: &Server, key: &str) -> bool {
 
 /// A slot in the middle of a move.
 #[derive(Debug)]
-pub(crate) struct Moving<'a> {
+pub struct Moving<'a> {
     cluster: &'a Cluster,
     from: &'a Server,
     to: &'a Server,
@@ -82,7 +82,7 @@ pub(crate) struct Moving<'a> {
 
 impl Moving<'_> {
     /// Moves the keys of the slot, and assigns the slot to the other primary.
-    pub(crate) fn close(self) {
+    pub fn close(self) {
         let port = self.to.port().to_string();
         loop {
             let keys = self

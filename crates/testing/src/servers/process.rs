@@ -9,11 +9,11 @@ use super::redis::signal;
 
 /// A child process, which is killed on drop.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     /// Starts a program. `hears` gets each line of its standard output, and `None` at the end.
-    pub(crate) fn start(
+    pub fn start(
         program: &str,
         arguments: &[String],
         mut hears: impl FnMut(Option<String>) + Send + 'static,
@@ -35,28 +35,29 @@ impl Process {
     }
 
     /// Writes a line to its standard input.
-    pub(crate) fn order(&mut self, line: fmt::Arguments<'_>) {
+    pub fn order(&mut self, line: fmt::Arguments<'_>) {
         let orders = self.0.stdin.as_mut().expect("it still takes orders");
         writeln!(orders, "{line}").expect("it reads its orders");
     }
 
     /// Closes its standard input.
-    pub(crate) fn end_orders(&mut self) {
+    pub fn end_orders(&mut self) {
         drop(self.0.stdin.take());
     }
 
-    pub(crate) fn signal(&self, name: &str) {
+    /// Sends it a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
         signal(self.0.id(), name);
     }
 
     /// Kills it, and waits until it has gone.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.signal("KILL");
         self.0.wait().expect("it is a child of this process");
     }
 
     /// Waits until it has ended by itself, and returns whether it succeeded.
-    pub(crate) fn ends_well(&mut self) -> bool {
+    pub fn ends_well(&mut self) -> bool {
         let status = self.0.wait().expect("it is a child of this process");
         status.success()
     }

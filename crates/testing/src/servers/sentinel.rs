@@ -5,26 +5,29 @@ use redis::Value;
 use super::redis::{Server, text, until};
 
 /// The name of the master among the sentinels.
-pub(crate) const NAME: &str = "mymaster";
+pub const NAME: &str = "mymaster";
 
 /// A master and its replica under sentinels, which leave a master as it is however slow the machine is, until
 /// the test tells them to look out.
 #[derive(Debug)]
-pub(crate) struct Watched {
-    pub(crate) master: Server,
-    pub(crate) replica: Server,
-    pub(crate) sentinels: Vec<Server>,
+pub struct Watched {
+    /// The master at the start.
+    pub master: Server,
+    /// Its replica at the start.
+    pub replica: Server,
+    /// The sentinels.
+    pub sentinels: Vec<Server>,
 }
 
 impl Watched {
     /// Starts the servers with three sentinels, two of which decide, and waits until a failover would succeed.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::by(3)
     }
 
     /// The same with one sentinel. Of several, one that has not heard of a failover by hand may undo it: it
     /// sees a replica that calls itself a master.
-    pub(crate) fn by_one() -> Self {
+    pub fn by_one() -> Self {
         Self::by(1)
     }
 
@@ -60,12 +63,13 @@ impl Watched {
         }
     }
 
-    pub(crate) fn urls(&self) -> Vec<String> {
+    /// Returns the addresses of the sentinels.
+    pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Server::url).collect()
     }
 
     /// Makes the sentinel promote the replica, and the old master follow it and close its connections.
-    pub(crate) fn fail_over(&self) {
+    pub fn fail_over(&self) {
         let [sentinel] = &self.sentinels[..] else {
             panic!("one sentinel fails over by hand: see `by_one`");
         };
@@ -87,7 +91,7 @@ impl Watched {
     }
 
     /// Waits until the sentinels have found by themselves that the master is gone.
-    pub(crate) fn until_failed_over(&self) {
+    pub fn until_failed_over(&self) {
         look_out(&self.sentinels);
         until("the sentinels have another master", || {
             is_over(&self.sentinels[0], &self.master)
@@ -95,7 +99,7 @@ impl Watched {
     }
 
     /// Waits until the replica has the data of the master.
-    pub(crate) fn until_replicated(&self) {
+    pub fn until_replicated(&self) {
         let sent = offset(&self.master);
         until("all is replicated", || offset(&self.replica) >= sent);
     }
@@ -112,7 +116,7 @@ fn offset(server: &Server) -> u64 {
 
 /// Makes sentinels fail over a master that is silent for a second. It is for those that have gone: the master
 /// of a busy machine may be silent for as long.
-pub(crate) fn look_out(sentinels: &[Server]) {
+pub fn look_out(sentinels: &[Server]) {
     for sentinel in sentinels {
         // One that was started again has forgotten it.
         set_pace(sentinel, &SEDATE);

@@ -1,4 +1,4 @@
-//! Servers that a test starts on a free port, and stops.
+//! Any other server, such as memcached.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// A running server, which is stopped when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     child: Child,
     address: SocketAddr,
     /// A folder of its own, with its log.
@@ -24,13 +24,13 @@ const ATTEMPTS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Server {
-    pub(crate) fn memcached() -> Self {
+    /// Starts a memcached.
+    pub fn memcached() -> Self {
         Self::start("memcached", tell_memcached)
     }
 
     /// Starts a memcached at the address of one that was killed.
-    #[allow(dead_code, reason = "not every test kills its server")]
-    pub(crate) fn memcached_at(address: SocketAddr) -> Self {
+    pub fn memcached_at(address: SocketAddr) -> Self {
         match Self::attempt("memcached", tell_memcached, address) {
             Ok(server) => server,
             Err(log) => panic!("memcached does not start again: {log}"),
@@ -38,8 +38,7 @@ impl Server {
     }
 
     /// Kills it. Its address is free then.
-    #[allow(dead_code, reason = "not every test kills its server")]
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -47,7 +46,7 @@ impl Server {
 
     /// Starts this program, once it has been told its port, and waits until it accepts connections. It
     /// runs in a folder of its own, which is removed with it.
-    pub(crate) fn start(program: &str, tell: impl Fn(&mut Command, u16)) -> Self {
+    pub fn start(program: &str, tell: impl Fn(&mut Command, u16)) -> Self {
         let mut log = String::new();
         for _ in 0..ATTEMPTS {
             match Self::attempt(program, &tell, free_address()) {
@@ -58,12 +57,13 @@ impl Server {
         panic!("{program} does not start: {log}");
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Returns where it listens.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has said.
-    pub(crate) fn log(&self) -> String {
+    /// Returns what it has written to its outputs.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
@@ -82,7 +82,7 @@ impl Server {
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                panic!("{program} is not installed: run `make test`, which installs it")
+                panic!("{program} is not installed")
             }
             Err(error) => panic!("{program} cannot be run: {error}"),
         };
