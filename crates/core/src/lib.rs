@@ -80,7 +80,6 @@ pub mod __internal {
     pub use crate::policy::penalty::NamedPenalty;
     pub use crate::policy::scope::{Keyless, Scope};
     pub use crate::store::Charges;
-    pub use crate::store::background::Background;
     pub use crate::store::charged::{answered, cannot_have};
     pub use crate::store::denials::cache::{DenialCache, Remembered, SHARDS, Sent};
     pub use crate::store::denials::epochs::{KeyEpoch, KeyEpochs};

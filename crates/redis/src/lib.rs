@@ -2,6 +2,7 @@
 #![doc = include_str!("../README.md")]
 
 mod address;
+mod background;
 mod batcher;
 mod builder;
 mod calls;

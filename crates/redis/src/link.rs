@@ -9,6 +9,7 @@ use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerError
 use tokio::time::{Instant, timeout_at};
 
 #[cfg(feature = "cluster")]
+use super::background::Background;
 use super::cluster::{Cluster, Seeds};
 use super::connection::Connection;
 use super::failure::{failure, of_a_cluster};
@@ -16,7 +17,6 @@ use super::promise::{Promise, in_time, timed_out};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use super::server::Server;
-use tower_ratelimit_core::__internal::Background;
 use tower_ratelimit_core::__internal::Timers;
 use tower_ratelimit_core::__internal::Watch;
 use tower_ratelimit_core::key::Key;

@@ -9,7 +9,6 @@
 //! read-modify-write.
 
 mod amendment;
-pub(crate) mod background;
 pub(crate) mod charged;
 pub(crate) mod denials;
 pub(crate) mod hashed;

@@ -26,7 +26,7 @@ use tracing::subscriber::NoSubscriber;
 ///
 /// A task keeps the thread if it holds a handle, such as the store. One that is to end with the store holds it weakly.
 #[derive(Clone, Default)]
-pub struct Background {
+pub(crate) struct Background {
     started: Arc<Mutex<Option<Started>>>,
     begun: Arc<AtomicU64>,
 }
@@ -43,7 +43,7 @@ impl Background {
     /// # Errors
     ///
     /// When the system has no thread for it. The next call tries again.
-    pub fn runtime(&self) -> io::Result<Handle> {
+    pub(crate) fn runtime(&self) -> io::Result<Handle> {
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         let started = match &mut *started {
             Some(started) => started,
@@ -57,7 +57,7 @@ impl Background {
     /// # Errors
     ///
     /// When the thread cannot be started.
-    pub fn spawn<T: Send + 'static>(
+    pub(crate) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
@@ -69,12 +69,12 @@ impl Background {
     }
 
     /// Returns how many tasks have begun. If a task was started since and none has begun, the thread is stuck.
-    pub fn begun(&self) -> u64 {
+    pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
     /// Starts a task that is dropped with what waits for it.
-    pub fn run<T: Send + 'static>(
+    pub(crate) fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Awaited<T> {
@@ -105,7 +105,7 @@ impl<F: Future> Future for Task<F> {
 
 /// A task that ends when its caller goes away.
 #[derive(Debug)]
-pub struct Awaited<T>(io::Result<JoinHandle<T>>);
+pub(crate) struct Awaited<T>(io::Result<JoinHandle<T>>);
 
 impl<T> Future for Awaited<T> {
     type Output = io::Result<T>;
