@@ -105,12 +105,13 @@ fn end_of_line(bytes: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scanner::Wanted;
     use super::*;
     use crate::key::JsonPath;
 
     fn found(text: &str, piece: usize) -> Option<u64> {
         let path = JsonPath::known("n");
-        let mut events = Events::new(Scanner::new([path].into()));
+        let mut events = Events::new(Scanner::new(&Wanted::numbers([path])));
         for piece in text.as_bytes().chunks(piece) {
             events.read(piece);
         }

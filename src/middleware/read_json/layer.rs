@@ -11,7 +11,7 @@ use super::reading::{Reading, Readings};
 use super::{ReadJson, Unreadable};
 use crate::error::{ConfigError, or_panic};
 use crate::key::{Head, Unread, WantedFields};
-use crate::usage::estimate;
+use crate::usage::{self, estimate};
 
 const MAX_BYTES: usize = 64 * 1_024;
 
@@ -93,6 +93,7 @@ impl ReadJsonLayer {
             // They are paths, and few: a test builds this.
             let _ = wanted.number(path);
         }
+        let _ = wanted.model(usage::MODEL);
         Self::of(Reading {
             wanted: Arc::new(wanted),
             max_bytes: MAX_BYTES,

@@ -67,6 +67,8 @@ pub(crate) struct WantedFields {
 enum Kind {
     Text,
     Number,
+    /// A text for a price, which no policy names.
+    Model,
 }
 
 impl WantedFields {
@@ -80,11 +82,16 @@ impl WantedFields {
         self.add(path, Kind::Number)
     }
 
+    /// Adds the path of a text for a price, which may be unclear.
+    pub(crate) fn model(&mut self, path: &str) -> Result<(), ConfigError> {
+        self.add(path, Kind::Model)
+    }
+
     fn add(&mut self, path: &str, kind: Kind) -> Result<(), ConfigError> {
         let parsed = JsonPath::parse(path, EXAMPLE)?;
         let mut known = self.paths.iter_mut().filter(|(path, _)| *path == parsed);
         if let Some((_, of)) = known.next() {
-            if kind == Kind::Text {
+            if kind == Kind::Text || *of == Kind::Model {
                 *of = kind;
             }
             return Ok(());
@@ -179,7 +186,9 @@ impl JsonFields {
 
     /// Returns whether this path was looked for.
     pub(crate) fn knows(&self, path: &str) -> bool {
-        self.wanted.are_all || self.place(path).is_some()
+        let mut paths = self.wanted.paths.iter();
+        let is_named = paths.any(|(known, kind)| known.is(path) && *kind != Kind::Model);
+        self.wanted.are_all || is_named
     }
 }
 
