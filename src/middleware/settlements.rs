@@ -63,11 +63,11 @@ impl Settlements {
         let are_priced = any(Settlement::is_priced);
         are_any.then(|| {
             Arc::new(Self {
-                #[cfg(feature = "usage")]
-                are_priced,
                 policies,
                 takes_a_spend,
                 asks_about_the_end,
+                #[cfg(feature = "usage")]
+                are_priced,
             })
         })
     }

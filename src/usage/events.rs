@@ -3,6 +3,8 @@
 //! The format is that of the HTML standard, section 9.2.6. The data is scanned as it comes, so nothing of an event is kept.
 
 use super::scanner::Scanner;
+#[cfg(test)]
+use super::scanner::Wanted;
 
 /// Reads the documents in the data of events.
 pub(super) struct Events {
@@ -105,7 +107,6 @@ fn end_of_line(bytes: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scanner::Wanted;
     use super::*;
     use crate::key::JsonPath;
 

@@ -100,7 +100,7 @@ impl Money {
     fn fitting_unit(self) -> Option<Self> {
         let units = (0..=18).map(|digits| 10_u64.pow(digits));
         let fits = |unit: &u64| {
-            self.billionths.is_multiple_of(*unit) && self.billionths / unit <= u64::from(u32::MAX)
+            self.billionths.is_multiple_of(*unit) && u32::try_from(self.billionths / unit).is_ok()
         };
         let billionths = units.skip_while(|unit| *unit < 1_000).find(fits)?;
         Some(Self { billionths })

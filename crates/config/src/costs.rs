@@ -39,8 +39,11 @@ pub(super) static COST_TOLD: Vocabulary<()> = Vocabulary(&[
         .together(Shape::Integer),
 ]);
 
+/// Makes what a service says of its tokens.
+pub(super) type MakeUsage = fn() -> Usage;
+
 /// The services whose requests say what they ask for.
-pub(super) static ESTIMATES: [(&str, fn() -> Usage); 3] = [
+pub(super) static ESTIMATES: [(&str, MakeUsage); 3] = [
     ("openai", usage::openai),
     ("anthropic", usage::anthropic),
     ("gemini", usage::gemini),

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::costs::MakeUsage;
 use super::functions::{CostAtEnd, EndsSo};
 use super::shape::Shape;
 use super::vocabulary::{Vocabulary, setting};
@@ -59,7 +60,7 @@ pub(super) enum Source {
     /// Its numbers are units.
     Units(fn() -> Settle),
     Bytes,
-    Tokens(fn() -> Usage),
+    Tokens(MakeUsage),
 }
 
 pub(super) static SETTLE_WORDS: [(&str, Source); 6] = [

@@ -1,6 +1,6 @@
 //! Limits: the algorithm of a policy, and the limits of plans, keys and operations that replace it.
 
-use super::money;
+use super::money::{self, BUDGET_EXAMPLE};
 use super::shape::Shape;
 use super::tree::{Value, quoted};
 use super::vocabulary::{Vocabulary, setting};
@@ -48,9 +48,6 @@ const NUMBERS: &[&str] = &["burst", "capacity", "slots", "places", "up_to"];
 
 /// The default algorithm of a policy.
 const DEFAULT: &str = "anchored-window";
-
-/// A budget, for the remedy of one that is wrong.
-pub(super) const BUDGET_EXAMPLE: &str = "budget = \"250.00\"";
 
 /// The own limit of a policy, in whose place others come.
 #[derive(Clone, Copy, Debug)]

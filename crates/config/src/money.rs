@@ -1,6 +1,5 @@
 //! Money: the prices of models, and the amounts of policies that count it.
 
-use super::limits::BUDGET_EXAMPLE;
 use super::shape::Shape;
 use super::tree::Value;
 use super::vocabulary::{Vocabulary, setting};
@@ -21,6 +20,9 @@ pub(super) static PRICE: Vocabulary<()> = Vocabulary(&[
         .says("What a million tokens of the input cost that the service has written to a cache; the default is input.")
         .together(Shape::Decimal),
 ]);
+
+/// A budget, for the remedy of one that is wrong.
+pub(super) const BUDGET_EXAMPLE: &str = "budget = \"250.00\"";
 
 /// The most digits of a number in JSON that its parser keeps.
 const EXACT_IN_JSON: usize = 15;

@@ -397,11 +397,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.policy(none.key(key::global()));
     }
     warn_of_pointless(&root, &layer);
-    if let Some(at) = root.get("prices")
-        && policies.iter().all(|policy| policy.counts.unit.is_none())
-    {
-        at.warn("no policy counts money; leave it out, or give a policy a `budget`");
-    }
+    warn_of_needless_prices(&root, &policies);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     let (bodies, read_json) = bodies?;
     Some(Settings {
@@ -439,6 +435,13 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         resolver,
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
+}
+
+fn warn_of_needless_prices(root: &TableAt<'_>, policies: &[ReadPolicy]) {
+    let are_needless = policies.iter().all(|policy| policy.counts.unit.is_none());
+    if let Some(at) = root.get("prices").filter(|_| are_needless) {
+        at.warn("no policy counts money; leave it out, or give a policy a `budget`");
+    }
 }
 
 /// Warns of each policy that can never bind because of another, with the places of both.

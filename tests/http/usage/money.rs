@@ -147,7 +147,7 @@ fn a_model_that_is_read_for_its_price_alone_is_no_key() {
         assert_eq!(fields.text("model"), Some("small"));
         Ok::<_, Infallible>(json(""))
     });
-    let service = ReadJsonLayer::new().layer(limits.layer(handler.clone()));
+    let service = ReadJsonLayer::new().layer(limits.layer(handler));
     let status = now(service.oneshot(post(r#"{"model":"small"}"#)));
     assert_eq!(status.unwrap().status(), 500);
     let service = ReadJsonLayer::new()
