@@ -43,7 +43,7 @@ key = \"clientip\"
             "<text>:13:13: policies.hour.limit: \"10k\" is not a whole number; write 10_000",
             "<text>:15:7: policies.hour.key: key \"clientip\" is unknown; did you mean \"client_ip\"? Known are client_ip, \
              peer_ip, method, global, api_key, bearer_token, matched_path, route, grpc_method, grpc_service, \
-             client_certificate",
+             client_certificate, mcp_name",
         ]
     );
 }

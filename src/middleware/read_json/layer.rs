@@ -151,6 +151,30 @@ impl ReadJsonLayer {
         self.wanting(|wanted| wanted.number(path))
     }
 
+    /// Reads the fields of a request of the Model Context Protocol for [`key::mcp_name`](crate::key::mcp_name), and holds its headers
+    /// against them: a request is refused with status 400, as the protocol says, if its `Mcp-Method` is not the `method` of the body,
+    /// or its `Mcp-Name` is not the name of the tool or of the prompt, or the address of the resource. A header that is not there
+    /// says nothing else: clients of versions before 2026-07-28 have none.
+    ///
+    /// [The guide](crate::guide::mcp) has a page on it.
+    ///
+    /// # Panics
+    ///
+    /// If the layer reads more than 61 fields already. [`try_mcp`](Self::try_mcp) returns an error instead.
+    #[track_caller]
+    pub fn mcp(self) -> Self {
+        or_panic(self.try_mcp())
+    }
+
+    /// Reads requests of the Model Context Protocol; see [`mcp`](Self::mcp).
+    ///
+    /// # Errors
+    ///
+    /// When the layer reads more than 61 fields already.
+    pub fn try_mcp(self) -> Result<Self, ConfigError> {
+        self.wanting(WantedFields::mcp)
+    }
+
     /// Sets the length of the longest body that is read, in bytes. Each request under way may hold so many.
     pub fn max_bytes(self, bytes: usize) -> Self {
         let reading = self.readings.now();
@@ -223,7 +247,10 @@ impl ReadJsonLayer {
         let length = body.len() as u64;
         let looked = reading.look(&Head::of(request), SizeHint::with_exact(length), false);
         let (fields, unreadable) = match looked {
-            Ok(unreadable) => (reading.wanted.read(body), unreadable),
+            Ok(unreadable) => {
+                let fields = reading.wanted.read(body);
+                (fields.under(request.headers()), unreadable)
+            }
             Err((why, unreadable)) => (reading.wanted.unread(why, length), unreadable),
         };
         if let (Some(why), Unreadable::Refuse) = (fields.unread(), unreadable) {

@@ -53,6 +53,9 @@ pub enum Unread {
     /// A text stands twice in it, or is longer than 256 bytes. A server may read either of two, so it cannot be
     /// said which one counts. Names that differ in case alone count as one.
     Unclear,
+    /// A header of the Model Context Protocol says something else than the body: see
+    /// [`ReadJsonLayer::mcp`](crate::middleware::ReadJsonLayer::mcp).
+    HeaderMismatch,
 }
 
 /// The paths that are looked for in a body.
@@ -61,6 +64,8 @@ pub(crate) struct WantedFields {
     paths: Vec<(JsonPath, Kind)>,
     /// Whether a path that is not among them counts as one that the body does not have.
     are_all: bool,
+    /// Whether the headers of the Model Context Protocol have to say what the body says.
+    are_in_headers: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,6 +107,11 @@ impl WantedFields {
         }
         self.paths.push((parsed, kind));
         Ok(())
+    }
+
+    /// Has the headers of the Model Context Protocol say what the body says.
+    pub(super) fn also_in_headers(&mut self) {
+        self.are_in_headers = true;
     }
 
     /// Takes other paths for those of fields that no body has.
@@ -148,6 +158,19 @@ impl JsonFields {
         let mut wanted = WantedFields::default();
         wanted.and_no_others();
         Arc::new(wanted).unread(Unread::Unwanted, 0)
+    }
+
+    /// Returns whether headers of the Model Context Protocol have to say what has been read.
+    pub(super) fn are_in_headers(&self) -> bool {
+        self.wanted.are_in_headers && self.unread.is_none()
+    }
+
+    /// Returns the fields of a request whose headers say something else.
+    pub(super) fn mismatched(self) -> Self {
+        Self {
+            unread: Some(Unread::HeaderMismatch),
+            ..self
+        }
     }
 
     /// Returns the text at a path that the layer reads as a text. `None` if it is absent, stands there twice, is longer than 256
@@ -199,6 +222,7 @@ impl fmt::Display for Unread {
             Self::TooLong => "the body is too long",
             Self::NotJson => "the body is no JSON, or has a content coding",
             Self::Malformed => "the body is not one JSON object",
+            Self::HeaderMismatch => "a header says something else than the body",
             Self::Unclear => "a text stands twice in the body, or is too long",
         })
     }
