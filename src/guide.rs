@@ -31,6 +31,10 @@ pub mod stability {}
 #[doc = include_str!("../docs/llm.md")]
 pub mod llm {}
 
+#[cfg(all(feature = "axum", feature = "usage"))]
+#[doc = include_str!("../docs/mcp.md")]
+pub mod mcp {}
+
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}

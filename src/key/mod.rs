@@ -33,6 +33,7 @@
 //! | [`cookie`] | a cookie, hashed | the client | the client's choice |
 //! | [`query`] | a query parameter | the client | the client's choice |
 //! | [`json`](json()) (feature `usage`) | a field of a JSON body, which a layer outside has read | the client | the client's choice, or the server's fault if no layer reads it |
+//! | [`mcp_name`] (feature `usage`) | the name of an MCP tool, of its body or of the header `Mcp-Name` | the client | the client's choice |
 //! | [`method`] | the method; all non-standard methods are one | the client, from ten | never absent |
 //! | [`matched_path`], [`route`] (feature `axum`) | the path of the route; with the method | the client, from your routes | the client's choice if no route matches, the server's fault if the layer is not in a router |
 //! | [`client_certificate`] (feature `tonic`) | the TLS certificate that a tonic server has verified | its issuer | the server's fault, or the client's choice if it is [`optional`](Extractor::optional) |
@@ -190,7 +191,7 @@
 //! | extractor | what `key_of` takes |
 //! | --- | --- |
 //! | [`client_ip`], [`peer_ip`] | the client's address, whatever proxies are trusted |
-//! | [`api_key`], [`cookie`], [`header`], [`query`], [`json`](json()) | the text of the value |
+//! | [`api_key`], [`cookie`], [`header`], [`query`], [`json`](json()), [`mcp_name`] | the text of the value |
 //! | [`bearer_token`] | the token, without its scheme |
 //! | [`extension`] | a reference to the value |
 //! | [`method`], [`matched_path`], [`grpc_method`], [`grpc_service`] | the text |

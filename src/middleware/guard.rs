@@ -24,7 +24,7 @@ use crate::limiter::Limiter;
 use crate::policy::{Ended, ReportedCost, Settlement, Spend, Told};
 use crate::store::Charge;
 #[cfg(feature = "usage")]
-use crate::usage::{UsageReader, guess};
+use crate::usage::{UsageReader, asked_model};
 
 /// The body of a response under a [`RateLimitLayer`](super::RateLimitLayer).
 pub type ResponseBody<B> = GuardedBody<B, ResponseGuard>;
@@ -42,6 +42,9 @@ struct GuardedRequest {
     /// The length of the body of the request, as it declares it, if a guess needs that.
     #[cfg(feature = "usage")]
     prompt: u64,
+    /// The model that the request asks for, if a price depends on it.
+    #[cfg(feature = "usage")]
+    asked: Option<Box<str>>,
     /// When the request began, if a closure needs that.
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
@@ -95,12 +98,18 @@ impl ResponseGuard {
         let is_head = request.method() == Method::HEAD;
         #[cfg(feature = "usage")]
         let prompt = declared_length(request.headers()).unwrap_or(0);
+        #[cfg(feature = "usage")]
+        let asked = settlements
+            .are_priced()
+            .then(|| asked_model(request.extensions(), request.uri().path()))
+            .flatten();
         let extensions = request.extensions_mut();
         let request =
             GuardedRequest::new(settlements, limiter, charges, outcomes, is_head, extensions);
         #[cfg(feature = "usage")]
         let request = request.map(|mut request| {
             request.prompt = prompt;
+            request.asked = asked;
             request
         });
         Self(request.map(|request| {
@@ -222,6 +231,8 @@ impl GuardedRequest {
             is_head,
             #[cfg(feature = "usage")]
             prompt: 0,
+            #[cfg(feature = "usage")]
+            asked: None,
             began,
             answer: None,
             shadow: ResponseGuard::default(),
@@ -347,7 +358,7 @@ impl GuardedRequest {
         };
         let settlements = &self.settlements;
         #[cfg(feature = "usage")]
-        let prompt = self.prompt;
+        let (prompt, asked) = (self.prompt, self.asked.as_deref());
         let is_panicking = thread::panicking();
         self.reservation.settle(|policy| {
             let Some(settlement) = settlements.settlement(policy) else {
@@ -362,15 +373,15 @@ impl GuardedRequest {
                 reported: reported.map(|(_, reported)| *reported),
                 spent,
                 #[cfg(feature = "usage")]
-                used: used(&readers, policy),
+                used: used(&readers, policy, asked),
             };
             if let Some(units) = settlement.cost(told, &ended.ending()) {
                 return RealCost::Units(units);
             }
             #[cfg(feature = "usage")]
-            if settlement.reads_bodies() {
+            if let Some(usage) = settlement.usage() {
                 settlements.warn_of_a_guess(policy);
-                return RealCost::Guess(guess(prompt, ended.bytes));
+                return RealCost::Guess(usage.guess(asked, prompt, ended.bytes));
             }
             if ended.is_complete && ended.status.is_success() && settlement.expects_a_cost() {
                 settlements.warn_of_no_report(policy);
@@ -442,7 +453,7 @@ fn grpc_status(headers: &HeaderMap) -> Option<u32> {
 
 /// Returns the units that the body has told for the policy.
 #[cfg(feature = "usage")]
-fn used(readers: &[(usize, UsageReader)], policy: usize) -> Option<u32> {
+fn used(readers: &[(usize, UsageReader)], policy: usize, asked: Option<&str>) -> Option<u32> {
     let (_, reader) = readers.iter().find(|(of, _)| *of == policy)?;
-    reader.units()
+    reader.units(asked)
 }

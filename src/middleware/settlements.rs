@@ -30,6 +30,8 @@ pub(super) struct Settlements {
     policies: Box<[Option<NamedSettlement>]>,
     takes_a_spend: bool,
     asks_about_the_end: bool,
+    #[cfg(feature = "usage")]
+    are_priced: bool,
 }
 
 struct NamedSettlement {
@@ -57,11 +59,15 @@ impl Settlements {
         };
         let takes_a_spend = any(Settlement::takes_a_spend);
         let asks_about_the_end = any(Settlement::asks_about_the_end);
+        #[cfg(feature = "usage")]
+        let are_priced = any(Settlement::is_priced);
         are_any.then(|| {
             Arc::new(Self {
                 policies,
                 takes_a_spend,
                 asks_about_the_end,
+                #[cfg(feature = "usage")]
+                are_priced,
             })
         })
     }
@@ -95,6 +101,11 @@ impl Settlements {
 
 #[cfg(feature = "usage")]
 impl Settlements {
+    /// Returns whether the model that a request asks for matters.
+    pub(super) fn are_priced(&self) -> bool {
+        self.are_priced
+    }
+
     /// Warns that a response has not told its usage.
     #[cold]
     pub(super) fn warn_of_a_guess(&self, policy: usize) {

@@ -1,3 +1,5 @@
+//! Problems of RFC 9457, and the error of a protocol that has its own.
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
@@ -11,6 +13,12 @@ use crate::decision::Outcomes;
 
 pub(super) const STORE_FAILED: Bytes = Bytes::from_static(
     br#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"The rate limiter is unavailable."}"#,
+);
+
+/// The error of the Model Context Protocol for a header that does not match the body.
+#[cfg(feature = "usage")]
+pub(super) const HEADER_MISMATCH: Bytes = Bytes::from_static(
+    br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32020,"message":"Header mismatch: a header says something else than the body."}}"#,
 );
 
 /// Returns a problem that consists of its status.

@@ -137,6 +137,14 @@ impl Refusals {
                 StatusCode::BAD_REQUEST,
                 "A field of the body stands twice, or is too long.",
             ),
+            Unread::HeaderMismatch => {
+                // As the Model Context Protocol says it. The `id` would have to be that of the body.
+                let status = StatusCode::BAD_REQUEST;
+                let mut headers = PLAIN.filled([]);
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                let reason = Refusal::Unread(why);
+                return refuse(status, headers, problem::HEADER_MISMATCH, reason, request);
+            }
             Unread::Malformed | Unread::Unwanted => (
                 StatusCode::BAD_REQUEST,
                 "The body has to be one JSON object.",

@@ -33,23 +33,23 @@ const UNBOUNDED: u64 = 1_024;
 
 /// The members that bound the tokens of an answer, and those that say how many answers there are.
 #[derive(Clone, Copy)]
-struct Shape {
+pub(super) struct Shape {
     most: &'static [&'static str],
     answers: &'static [&'static str],
 }
 
-const OPENAI: Shape = Shape {
+pub(super) const OPENAI: Shape = Shape {
     most: &["max_completion_tokens", "max_tokens", "max_output_tokens"],
     answers: &["n"],
 };
 
-const ANTHROPIC: Shape = Shape {
+pub(super) const ANTHROPIC: Shape = Shape {
     most: &["max_tokens"],
     answers: &[],
 };
 
 // Its parser takes both spellings.
-const GEMINI: Shape = Shape {
+pub(super) const GEMINI: Shape = Shape {
     most: &[
         "generationConfig.maxOutputTokens",
         "generation_config.max_output_tokens",
@@ -105,8 +105,21 @@ pub fn json(path: impl Into<String>) -> impl Fn(&Head<'_>) -> Option<u32> + Clon
 }
 
 fn of(shape: Shape) -> impl Fn(&Head<'_>) -> u32 + Clone + Send + Sync + 'static {
-    let Shape { most, answers } = shape;
     move |head: &Head<'_>| {
+        let (read, written) = shape.tokens(head);
+        u32::try_from(read.saturating_add(written)).unwrap_or(u32::MAX)
+    }
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        OPENAI
+    }
+}
+
+impl Shape {
+    /// Returns how many tokens the model is to read, and how many it may write.
+    pub(super) fn tokens(self, head: &Head<'_>) -> (u64, u64) {
         let fields = head.extension::<JsonFields>();
         if fields.is_none() {
             diagnose(&NOT_READ);
@@ -116,8 +129,8 @@ fn of(shape: Shape) -> impl Fn(&Head<'_>) -> u32 + Clone + Send + Sync + 'static
             numbers.max().flatten()
         };
         let read = fields.map_or(0, JsonFields::bytes_of_texts).div_ceil(4);
-        let most = largest(most).unwrap_or(UNBOUNDED);
-        let written = most.saturating_mul(largest(answers).unwrap_or(1).max(1));
-        u32::try_from(read.saturating_add(written)).unwrap_or(u32::MAX)
+        let most = largest(self.most).unwrap_or(UNBOUNDED);
+        let answers = largest(self.answers).unwrap_or(1).max(1);
+        (read, most.saturating_mul(answers))
     }
 }

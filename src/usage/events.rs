@@ -3,6 +3,8 @@
 //! The format is that of the HTML standard, section 9.2.6. The data is scanned as it comes, so nothing of an event is kept.
 
 use super::scanner::Scanner;
+#[cfg(test)]
+use super::scanner::Wanted;
 
 /// Reads the documents in the data of events.
 pub(super) struct Events {
@@ -110,7 +112,7 @@ mod tests {
 
     fn found(text: &str, piece: usize) -> Option<u64> {
         let path = JsonPath::known("n");
-        let mut events = Events::new(Scanner::new([path].into()));
+        let mut events = Events::new(Scanner::new(&Wanted::numbers([path])));
         for piece in text.as_bytes().chunks(piece) {
             events.read(piece);
         }

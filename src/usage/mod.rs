@@ -43,7 +43,8 @@
 //!
 //! A body of another type or coding (br, zstd), one without the numbers, and one that is broken off before them costs a guess: the
 //! bytes of the request, as its `content-length` says, and those of the response so far, divided by four and rounded up, 1 at
-//! least. That is about what tokens of English text come to; the frames around the events of a stream make the guess a high
+//! least. With [prices](Prices), the bytes of the request cost what tokens of the input do, and those of the response what tokens of the
+//! output do. That is about what tokens of English text come to; the frames around the events of a stream make the guess a high
 //! one. The first such answer is [told in the log](crate::diagnostics), and each is counted in
 //! [`RequestStats::guessed`](crate::observe::RequestStats::guessed). Another source may come first:
 //! `Settle::from(usage::openai()).or(Settle::from_header("x-tokens"))` takes the header where the body tells nothing, and the guess
@@ -56,16 +57,15 @@
 pub mod estimate;
 
 mod events;
+mod money;
+mod prices;
 mod reader;
 mod scanner;
 mod shapes;
 
+pub use self::money::Money;
+pub use self::prices::{Price, Prices};
 pub use self::shapes::{Usage, anthropic, gemini, json, json_sum, openai, try_json};
 
+pub(crate) use self::prices::{MODEL, asked_model};
 pub(crate) use self::reader::UsageReader;
-
-/// Returns what an answer of which nothing could be read is taken to have used.
-pub(crate) fn guess(prompt: u64, answer: u64) -> u32 {
-    let units = prompt.saturating_add(answer).div_ceil(4).max(1);
-    u32::try_from(units).unwrap_or(u32::MAX)
-}

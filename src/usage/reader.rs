@@ -8,6 +8,7 @@ use http::{HeaderMap, header};
 
 use super::Usage;
 use super::events::Events;
+use super::prices::Models;
 use super::scanner::Scanner;
 
 /// A frame may become so many times longer when it is inflated, and this many bytes more. A text of JSON becomes some ten times
@@ -73,9 +74,12 @@ impl UsageReader {
         self.is_lost = left > 0;
     }
 
-    /// Returns how many units the answer has used so far, if it says so.
-    pub(crate) fn units(&self) -> Option<u32> {
-        self.usage.units(self.coding.as_ref()?.scanner().found())
+    /// Returns how many units the answer to a request that asks for this model has used so far, if it says so.
+    pub(crate) fn units(&self, asked: Option<&str>) -> Option<u32> {
+        let scanner = self.coding.as_ref()?.scanner();
+        let answered = scanner.found_text();
+        let models = Models { answered, asked };
+        self.usage.units(scanner.found(), models)
     }
 }
 
@@ -128,7 +132,7 @@ impl Text {
     fn of(usage: &Usage, headers: &HeaderMap) -> Option<Self> {
         let kind = headers.get(header::CONTENT_TYPE)?.as_bytes();
         let kind = kind.split(|byte| *byte == b';').next()?;
-        let scanner = || Scanner::new(usage.paths());
+        let scanner = || Scanner::new(usage.wanted());
         if is_one_of(kind, &["text/event-stream"]) {
             return Some(Self::Events(Events::new(scanner())));
         }

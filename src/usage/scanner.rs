@@ -1,4 +1,4 @@
-//! A reader of JSON that comes in pieces: it looks for numbers at some paths, and keeps nothing else.
+//! A reader of JSON that comes in pieces: it looks for numbers and short texts at some paths, and keeps nothing else.
 //!
 //! No parser of a library takes pieces without keeping the texts in them, which here are what a model has written.
 
@@ -13,13 +13,56 @@ pub(super) const MOST_PATHS: usize = 32;
 /// The deepest document that is read. What is deeper is given up.
 const DEEPEST: u32 = 128;
 
+/// The longest text that is read, in bytes as it is written.
+const LONGEST_TEXT: usize = 256;
+
 /// The longest number that is read: `u64::MAX` has 20 digits.
 const LONGEST_NUMBER: usize = 32;
 
-/// Reads documents, one after the other, and remembers the last number at each path.
+/// The paths that a scanner looks for.
+#[derive(Clone, Default)]
+pub(super) struct Wanted {
+    /// Those of numbers, and then those of texts.
+    paths: Arc<[JsonPath]>,
+    numbers: usize,
+}
+
+impl Wanted {
+    pub(super) fn numbers(paths: impl Into<Arc<[JsonPath]>>) -> Self {
+        let paths = paths.into();
+        Self {
+            numbers: paths.len(),
+            paths,
+        }
+    }
+
+    /// Adds paths of one text, which stands at one of them by the shape of the document.
+    pub(super) fn and_texts(self, texts: impl IntoIterator<Item = JsonPath>) -> Self {
+        let numbers = self.paths.iter().take(self.numbers).cloned();
+        Self {
+            paths: numbers.chain(texts).collect(),
+            ..self
+        }
+    }
+
+    pub(super) fn paths(&self) -> &[JsonPath] {
+        &self.paths
+    }
+
+    /// Returns a bit for each path of a text.
+    fn texts(&self) -> u32 {
+        let numbers = u32::try_from(self.numbers).unwrap_or(u32::MAX);
+        u32::MAX.checked_shl(numbers).unwrap_or(0)
+    }
+}
+
+/// Reads documents, one after the other, and remembers the last number at each path, and the last text.
 pub(super) struct Scanner {
     paths: Arc<[JsonPath]>,
+    /// The bits of the paths of texts, as far as there are such.
+    texts: u32,
     found: Box<[Option<u64>]>,
+    found_text: Option<Box<str>>,
     place: Place,
     depth: u32,
     /// One bit for each level, the deepest lowest: whether it is an object.
@@ -30,7 +73,7 @@ pub(super) struct Scanner {
     beyond: u32,
     /// Which paths lead to the value that comes.
     wanted: u32,
-    /// The begin of a name or of a number.
+    /// The begin of a name, of a number or of a text that is wanted.
     text: Vec<u8>,
     is_cut: bool,
 }
@@ -49,22 +92,32 @@ enum Place {
     AfterValue,
     InName,
     InString,
-    /// After a backslash in a string, or in a name.
-    Escaped {
-        is_name: bool,
-    },
+    /// In a string that is wanted.
+    InText,
+    /// After a backslash in one of these.
+    Escaped(Quoted),
     InNumber,
     InWord,
     /// The document is broken, or too deep.
     Lost,
 }
 
+/// What stands in quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quoted {
+    Name,
+    String,
+    Text,
+}
+
 impl Scanner {
-    pub(super) fn new(paths: Arc<[JsonPath]>) -> Self {
-        debug_assert!(paths.len() <= MOST_PATHS);
+    pub(super) fn new(wanted: &Wanted) -> Self {
+        debug_assert!(wanted.paths.len() <= MOST_PATHS);
         Self {
-            found: vec![None; paths.len()].into(),
-            paths,
+            found: vec![None; wanted.numbers].into(),
+            found_text: None,
+            texts: wanted.texts(),
+            paths: Arc::clone(&wanted.paths),
             place: Place::Value,
             depth: 0,
             objects: 0,
@@ -81,7 +134,12 @@ impl Scanner {
         &self.found
     }
 
-    /// Begins a new document. The numbers found so far stay. One that has been cut off does not count.
+    /// Returns the last text at one of the paths of texts.
+    pub(super) fn found_text(&self) -> Option<&str> {
+        self.found_text.as_deref()
+    }
+
+    /// Begins a new document. What was found so far stays. One that has been cut off does not count.
     pub(super) fn begin(&mut self) {
         self.place = Place::Value;
         self.depth = 0;
@@ -107,7 +165,7 @@ impl Scanner {
                     if is_end {
                         self.end_value();
                     } else {
-                        self.place = Place::Escaped { is_name: false };
+                        self.place = Place::Escaped(Quoted::String);
                     }
                     continue;
                 }
@@ -147,16 +205,23 @@ impl Scanner {
                 b'\\' => {
                     // A name on a path has no escapes.
                     self.is_cut = true;
-                    self.place = Place::Escaped { is_name: true };
+                    self.place = Place::Escaped(Quoted::Name);
                 }
                 _ => self.keep(byte, LONGEST_NAME),
             },
-            Place::Escaped { is_name } => {
-                self.place = if is_name {
-                    Place::InName
-                } else {
-                    Place::InString
-                };
+            Place::InText => match byte {
+                b'"' => self.end_text(),
+                b'\\' => {
+                    self.keep(byte, LONGEST_TEXT);
+                    self.place = Place::Escaped(Quoted::Text);
+                }
+                _ => self.keep(byte, LONGEST_TEXT),
+            },
+            Place::Escaped(Quoted::Name) => self.place = Place::InName,
+            Place::Escaped(Quoted::String) => self.place = Place::InString,
+            Place::Escaped(Quoted::Text) => {
+                self.keep(byte, LONGEST_TEXT);
+                self.place = Place::InText;
             }
             _ => return self.take_structure(byte),
         }
@@ -199,6 +264,11 @@ impl Scanner {
         match byte {
             b'{' => return self.open(true),
             b'[' => return self.open(false),
+            b'"' if self.wanted & self.texts != 0 && self.is_at_a_text() => {
+                self.text.clear();
+                self.is_cut = false;
+                self.place = Place::InText;
+            }
             b'"' => self.place = Place::InString,
             b'-' | b'0'..=b'9' => {
                 self.text.clear();
@@ -297,6 +367,26 @@ impl Scanner {
         self.end_value();
     }
 
+    /// Returns whether the value that comes is at the end of the path of a text.
+    fn is_at_a_text(&self) -> bool {
+        let levels = self.leading.len();
+        let mut paths = self.paths.iter().enumerate();
+        self.beyond == 0
+            && paths.any(|(place, path)| {
+                self.wanted & self.texts & 1 << place != 0 && path.len() == levels
+            })
+    }
+
+    fn end_text(&mut self) {
+        if !self.is_cut {
+            let quoted = [b"\"", &*self.text, b"\""].concat();
+            if let Ok(text) = serde_json::from_slice::<Box<str>>(&quoted) {
+                self.found_text = Some(text);
+            }
+        }
+        self.end_value();
+    }
+
     fn end_value(&mut self) {
         self.place = Place::AfterValue;
     }
@@ -317,8 +407,19 @@ mod tests {
     use super::*;
 
     fn scanner(paths: &[&str]) -> Scanner {
-        let paths = paths.iter().map(|path| JsonPath::known(path));
-        Scanner::new(paths.collect())
+        let paths: Vec<_> = paths.iter().map(|path| JsonPath::known(path)).collect();
+        Scanner::new(&Wanted::numbers(paths))
+    }
+
+    /// Returns the last text at `model` or `message.model`.
+    fn found_text(pieces: &[&[u8]]) -> Option<String> {
+        let number = JsonPath::known("n");
+        let texts = ["model", "message.model"].map(JsonPath::known);
+        let mut scanner = Scanner::new(&Wanted::numbers([number]).and_texts(texts));
+        for piece in pieces {
+            scanner.read(piece);
+        }
+        scanner.found_text().map(str::to_owned)
     }
 
     fn found(paths: &[&str], pieces: &[&[u8]]) -> Vec<Option<u64>> {
@@ -403,6 +504,39 @@ mod tests {
         assert!(scanner.text.capacity() <= LONGEST_NAME);
         scanner.read(b"\",\"n\":4}");
         assert_eq!(scanner.found(), [Some(4)]);
+    }
+
+    #[test]
+    fn a_short_text_is_found_at_its_path_and_nowhere_else() {
+        let long = "x".repeat(LONGEST_TEXT);
+        let (fits, too_long) = (
+            format!(r#"{{"model":"{long}"}}"#),
+            format!(r#"{{"model":"x{long}"}}"#),
+        );
+        for (text, found) in [
+            (r#"{"model":"a","n":1}"#, Some("a")),
+            (
+                r#"{"type":"x","message":{"model":"b","n":{"model":"c"}}}"#,
+                Some("b"),
+            ),
+            (r#"{"model":"a"}{"model":"b"}"#, Some("b")),
+            (r#"{"model":"a\/b \u00e9\"c"}"#, Some("a/b é\"c")),
+            (
+                r#"{"model":["a"],"n":{"model":"b"},"message":"c","text":"model"}"#,
+                None,
+            ),
+            (r#"{"model":{"model":"a"},"message":[{"model":"b"}]}"#, None),
+            (r#"{"model":7,"message":null}"#, None),
+            (r#"{"model":"a"#, None),
+            (r#"{"model":"\x"}"#, None),
+            (&fits, Some(long.as_str())),
+            (&too_long, None),
+        ] {
+            for piece in [1, 2, 3, 1_000] {
+                let pieces: Vec<&[u8]> = text.as_bytes().chunks(piece).collect();
+                assert_eq!(found_text(&pieces).as_deref(), found, "{text} by {piece}");
+            }
+        }
     }
 
     fn json() -> impl Strategy<Value = String> {

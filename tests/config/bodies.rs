@@ -113,6 +113,26 @@ fn an_operation_is_a_field_of_the_body() {
 }
 
 #[test]
+fn an_operation_is_a_tool_and_its_header_agrees() {
+    let tools = "[policies.tools]\nkey = \"global\"\nquota = \"9/hour\"\noperation = \"mcp_name\"\n\
+                 operations = { search = 1 }\n";
+    let call = |header: &str, name: &str| {
+        let body = format!(r#"{{"method":"tools/call","params":{{"name":"{name}"}}}}"#);
+        let mut request = post("/", &body);
+        let header = header.parse().unwrap();
+        request.headers_mut().insert("mcp-name", header);
+        request
+    };
+    let requests = [
+        call("search", "search"),
+        call("=?base64?c2VhcmNo?=", "search"),
+        call("mail", "search"),
+        call("mail", "mail"),
+    ];
+    assert_eq!(statuses(&config(tools), requests), [200, 429, 400, 200]);
+}
+
+#[test]
 fn a_cost_and_an_estimate_are_numbers_of_the_body() {
     for (says, body, expected) in [
         ("cost = { json = \"rows\", or = 7 }", r#"{"rows":30}"#, 30),

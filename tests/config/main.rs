@@ -30,6 +30,7 @@ mod meaning;
 mod memory;
 mod mistakes;
 mod modes;
+mod money;
 mod paths;
 mod reach;
 mod registered;

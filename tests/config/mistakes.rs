@@ -36,14 +36,14 @@ key = \"clientip\"
             "<text>:8:9: policies.minute.quota: `period` cannot be \"fortnight\": use one of the units us, ms, s, min, h, d, \
              such as 10s or minute, and nothing after it",
             "<text>:9:1: policies.minute.kye: field \"kye\" is unknown; did you mean \"key\"? Known are algorithm, quota, \
-             concurrency, limit, per, burst, capacity, slots, places, up_to, key, cost, when, mode, was, soft, announce, no_key, on_store_failure, \
+             budget, unit, concurrency, limit, per, burst, capacity, slots, places, up_to, key, cost, when, mode, was, soft, announce, no_key, on_store_failure, \
              wait_up_to, wait_places, unleased, for_all_plans, penalty, most, heaviest_keys, reserve, low_priority, estimate, settle, include_usage, charge_when, \
              refund_when, unless_settled, limit_by, key_limits, operation, operations, hours, zone, start, first_day, adapt, class",
             "<text>:10:8: policies.minute.soft: 1 is not true or false",
             "<text>:13:13: policies.hour.limit: \"10k\" is not a whole number; write 10_000",
             "<text>:15:7: policies.hour.key: key \"clientip\" is unknown; did you mean \"client_ip\"? Known are client_ip, \
              peer_ip, method, global, api_key, bearer_token, matched_path, route, grpc_method, grpc_service, \
-             client_certificate",
+             client_certificate, mcp_name",
         ]
     );
 }

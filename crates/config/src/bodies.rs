@@ -89,6 +89,7 @@ impl Bodies {
         for field in self.policies.iter().flat_map(|policy| &policy.fields) {
             layer = match field.is {
                 FieldOf::Text => layer.try_text(&field.path)?,
+                FieldOf::McpName => layer.try_mcp()?,
                 FieldOf::Cost | FieldOf::Estimate => layer.try_number(&field.path)?,
             };
         }

@@ -19,6 +19,8 @@ pub(super) enum FieldOf {
     Cost,
     /// It has a default for bodies that cannot be read.
     Estimate,
+    /// The name of a tool, which headers repeat.
+    McpName,
 }
 
 /// What a policy reads of a body.

@@ -2,6 +2,7 @@
 
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{self, ClientIp, Extractor, Forwarding, Proxies, Secret};
+use tower_ratelimit::usage::Prices;
 
 /// The settings that the keys and the policies of a file share.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +11,8 @@ pub(super) struct Common {
     pub(super) factor: Option<FactorCell>,
     pub(super) proxies: Option<(Proxies, Forwarding)>,
     pub(super) secret: Option<Secret>,
+    /// What the tokens of models cost.
+    pub(super) prices: Option<Prices>,
 }
 
 impl Common {

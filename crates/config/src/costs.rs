@@ -7,17 +7,17 @@ use super::bodies::field;
 use super::body_fields::FieldOf;
 use super::conditions::{Parts, Spelling};
 use super::functions::{Condition, Cost};
-use super::shape::{Shape, TEXTS};
+use super::shape::{AMOUNT, Shape, TEXTS};
 use super::tree::Value;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use tower_ratelimit::key::{Head, JsonFields};
-use tower_ratelimit::usage::estimate;
+use tower_ratelimit::usage::{self, Money, Usage};
 
 pub(super) static COST: Vocabulary<Parts> = Vocabulary(&[
     setting("cost")
         .says("How many units a request takes.")
-        .together(Shape::Integer),
+        .together(AMOUNT),
     setting("method")
         .says("Of requests with one of these methods.")
         .of(TEXTS, Parts::method),
@@ -39,14 +39,35 @@ pub(super) static COST_TOLD: Vocabulary<()> = Vocabulary(&[
         .together(Shape::Integer),
 ]);
 
-/// Makes an estimate of the body of a request.
-type MakeEstimate = fn() -> Arc<Cost>;
+/// Makes what a service says of its tokens.
+pub(super) type MakeUsage = fn() -> Usage;
 
-pub(super) static ESTIMATES: [(&str, MakeEstimate); 3] = [
-    ("openai", || Arc::new(estimate::openai())),
-    ("anthropic", || Arc::new(estimate::anthropic())),
-    ("gemini", || Arc::new(estimate::gemini())),
+/// The services whose requests say what they ask for.
+pub(super) static ESTIMATES: [(&str, MakeUsage); 3] = [
+    ("openai", usage::openai),
+    ("anthropic", usage::anthropic),
+    ("gemini", usage::gemini),
 ];
+
+/// Reads an estimate of the body of a request, in units of a policy that may count money.
+pub(super) fn estimated(at: &At<'_>, unit: Option<Money>) -> Option<Arc<Cost>> {
+    if at.is_text() {
+        let usage = at.one_of(&ESTIMATES)?();
+        return Some(match unit {
+            Some(unit) => Arc::new(usage.priced(&at.prices(unit)?).estimate()),
+            None => Arc::new(usage.estimate()),
+        });
+    }
+    let told = told(at, FieldOf::Estimate)?;
+    let Some(unit) = unit.filter(|_| at.field("json").is_some()) else {
+        return Some(told);
+    };
+    // The number is one of tokens, and which of them are of the answer is not known.
+    let prices = at.prices(unit)?;
+    Some(Arc::new(move |head: &Head<'_>| {
+        prices.units_of(head, 0, told(head).into())
+    }))
+}
 
 /// Reads a cost that the request tells, or that code has registered.
 pub(super) fn told(at: &At<'_>, is: FieldOf) -> Option<Arc<Cost>> {
@@ -81,18 +102,21 @@ pub(super) fn told(at: &At<'_>, is: FieldOf) -> Option<Arc<Cost>> {
 }
 
 /// Reads a cost. In a list the first rule that matches counts, and a request that no rule matches costs 1.
-pub(super) fn cost(at: &At<'_>) -> Option<Arc<Cost>> {
+pub(super) fn cost(at: &At<'_>, unit: Option<Money>) -> Option<Arc<Cost>> {
     match at.node.value {
-        Value::List(_) => by_request(at),
+        Value::List(_) => by_request(at, unit),
+        Value::Table(_) if unit.is_some() && at.field("json").is_some() => at.refuse(
+            "a number of the body is no amount of money; give the amount, or leave `budget` out",
+        ),
         Value::Table(_) => told(at, FieldOf::Cost),
         _ => {
-            let cost: u32 = at.integer()?;
+            let cost = at.units(unit)?;
             Some(Arc::new(move |_: &Head<'_>| cost))
         }
     }
 }
 
-fn by_request(at: &At<'_>) -> Option<Arc<Cost>> {
+fn by_request(at: &At<'_>, unit: Option<Money>) -> Option<Arc<Cost>> {
     let mut rules: Vec<Option<(Arc<Condition>, u32)>> = Vec::new();
     let mut places: HashMap<(Vec<&str>, Vec<&str>), String> = HashMap::new();
     for at in at.list()? {
@@ -102,7 +126,7 @@ fn by_request(at: &At<'_>) -> Option<Arc<Cost>> {
         };
         let cost = table
             .need("cost", "give a number")
-            .and_then(At::integer::<u32>);
+            .and_then(|at| at.units(unit));
         let spelling = match cost {
             Some(0) => Spelling::Plain,
             _ => Spelling::Any,

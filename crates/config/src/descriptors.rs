@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::digest::hexadecimal;
-use super::limits::{algorithm, limit};
+use super::limits::{Own, algorithm, limit};
 use super::policy::{MODES, POLICY, ReadPolicy, UNKEYED, limit_of, unkeyed};
 use super::shape::{Field, Fields, Shape};
 use super::tree::{Value, quoted};
@@ -204,7 +204,7 @@ impl<'w> Reader<'_, 'w> {
             if let Some(at) = table.get("plan") {
                 at.refuse::<()>("a plan gives the limit of a policy; name that as `policy`");
             }
-            let policy = unkeyed(&state, algorithm(&table, None), &table);
+            let policy = unkeyed(&state, algorithm(&table, None, None), &table);
             policy.map(|policy| (policy, mode(table.get("mode"))))
         };
         let (policy, mode) = limited?;
@@ -243,9 +243,14 @@ impl<'w> Reader<'_, 'w> {
             return of.unknown("policy", name, &known);
         };
         let at = self.root.get("policies")?.field(name)?;
-        let mut own = *known.as_ref()?.unkeyed.algorithm();
+        let known = known.as_ref()?;
+        let mut own = *known.unkeyed.algorithm();
         if let Some(plan) = table.get("plan") {
-            own = self.limit_of_plan(plan, name, own)?;
+            let its = Own {
+                limit: Some(&own),
+                unit: known.counts.unit,
+            };
+            own = self.limit_of_plan(plan, name, its)?;
         }
         if table.at.walk.is_wrong() {
             // A mistake of the policy would be told twice.
@@ -258,7 +263,7 @@ impl<'w> Reader<'_, 'w> {
         Some((policy.mode(mode), mode))
     }
 
-    fn limit_of_plan(&self, at: &At<'w>, policy: &str, own: Algorithm) -> Option<Algorithm> {
+    fn limit_of_plan(&self, at: &At<'w>, policy: &str, own: Own<'_>) -> Option<Algorithm> {
         let name = at.text()?;
         let plans = self.root.get("plans");
         let Some(plan) = plans.and_then(|plans| plans.field(name)) else {
@@ -266,7 +271,7 @@ impl<'w> Reader<'_, 'w> {
             let known: Vec<&str> = plans.iter().map(|(name, _)| *name).collect();
             return at.unknown("plan", name, &known);
         };
-        if matches!(own, Algorithm::ByHours(_)) {
+        if matches!(own.limit, Some(Algorithm::ByHours(_))) {
             return at.refuse(format!(
                 "the limit of policy {} depends on the hour; write that of the plan here, in place of `policy`",
                 quoted(policy)
@@ -274,8 +279,8 @@ impl<'w> Reader<'_, 'w> {
         }
         match plan.field(policy) {
             Some(_) if at.walk.is_wrong() => None,
-            Some(its) => limit(&its, policy, Some(&own)),
-            None => Some(own),
+            Some(its) => limit(&its, policy, own),
+            None => own.limit.copied(),
         }
     }
 }

@@ -3,16 +3,21 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::costs::MakeUsage;
 use super::functions::{CostAtEnd, EndsSo};
 use super::shape::Shape;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use tower_ratelimit::policy::{Ending, Settle};
-use tower_ratelimit::usage::{self, Usage};
+use tower_ratelimit::usage::{self, Money, Usage};
 
 /// Reads where the real cost is found. In a list, the first source that has it counts.
-pub(super) fn settle(at: &At<'_>) -> Option<Settle> {
-    match at.each(place)?.into_iter().reduce(Settle::or) {
+pub(super) fn settle(at: &At<'_>, unit: Option<Money>) -> Option<Settle> {
+    match at
+        .each(|at| place(at, unit))?
+        .into_iter()
+        .reduce(Settle::or)
+    {
         Some(settle) => Some(settle),
         None => at.refuse("an empty list tells no cost; leave it out"),
     }
@@ -49,17 +54,25 @@ pub(super) static SETTLE: Vocabulary<Option<Settle>> = Vocabulary(&[
         }),
 ]);
 
-/// Makes a source that has no number and no name.
-type MakeSettle = fn() -> Settle;
+/// A source that has no number and no name.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    /// Its numbers are units.
+    Units(fn() -> Settle),
+    Bytes,
+    Tokens(MakeUsage),
+}
 
-pub(super) static SETTLE_WORDS: [(&str, MakeSettle); 6] = [
-    ("cost", Settle::from_cost),
-    ("spend", Settle::from_spend),
-    ("bytes", Settle::from_bytes),
-    ("openai", || usage::openai().into()),
-    ("anthropic", || usage::anthropic().into()),
-    ("gemini", || usage::gemini().into()),
+pub(super) static SETTLE_WORDS: [(&str, Source); 6] = [
+    ("cost", Source::Units(Settle::from_cost)),
+    ("spend", Source::Units(Settle::from_spend)),
+    ("bytes", Source::Bytes),
+    ("openai", Source::Tokens(usage::openai)),
+    ("anthropic", Source::Tokens(usage::anthropic)),
+    ("gemini", Source::Tokens(usage::gemini)),
 ];
+
+const NO_MONEY: &str = "it tells no money; settle a budget by \"openai\", \"anthropic\", \"gemini\", or what code tells";
 
 /// Reads the paths of the numbers in a body that are its cost.
 fn numbers(at: &At<'_>) -> Option<Usage> {
@@ -73,9 +86,15 @@ fn numbers(at: &At<'_>) -> Option<Usage> {
     at.made(usage::json_sum(paths))
 }
 
-fn place(at: &At<'_>) -> Option<Settle> {
+fn place(at: &At<'_>, unit: Option<Money>) -> Option<Settle> {
     if at.is_text() {
-        return at.one_of(&SETTLE_WORDS).map(|make| make());
+        return match (at.one_of(&SETTLE_WORDS)?, unit) {
+            (Source::Units(make), _) => Some(make()),
+            (Source::Bytes, None) => Some(Settle::from_bytes()),
+            (Source::Bytes, Some(_)) => at.refuse(NO_MONEY),
+            (Source::Tokens(make), None) => Some(make().into()),
+            (Source::Tokens(make), Some(unit)) => Some(make().priced(&at.prices(unit)?).into()),
+        };
     }
     let table = at.table(&SETTLE)?;
     if !table.has_one() {
@@ -83,6 +102,12 @@ fn place(at: &At<'_>) -> Option<Settle> {
             return None;
         }
         return at.refuse("give one place, such as { header = \"x-cost\" }");
+    }
+    let mut sources = ["bytes", "json"].into_iter();
+    if unit.is_some()
+        && let Some(at) = sources.find_map(|source| table.get(source))
+    {
+        return at.refuse(NO_MONEY);
     }
     let mut settle = None;
     SETTLE.apply(&table, &mut settle)?;

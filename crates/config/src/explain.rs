@@ -5,11 +5,13 @@ use std::fmt::{self, Write as _};
 use http::Request;
 
 use super::Config;
+use super::money::shown;
 use tower_ratelimit::__internal::{Considered, Explanation, LocalTime};
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::key::{Head, IntoKey, JsonFields};
+use tower_ratelimit::usage::Money;
 
 /// The effect of each policy of a configuration on a request, with the line of the file.
 ///
@@ -100,13 +102,32 @@ impl Config {
     /// limits follow, if the file has that table.
     pub fn understood(&self) -> Explained {
         let policies = self.settings.policies.iter();
-        let rows = policies
-            .map(|(name, algorithm)| self.row(name, algorithm.to_string(), &[LimitRule::Policy]));
+        let rows = policies.map(|(name, algorithm)| {
+            let says = format!("{algorithm}{}", self.in_money(name, algorithm));
+            self.row(name, says, &[LimitRule::Policy])
+        });
         Explained {
             rows: rows
                 .chain(self.of_descriptors())
                 .chain(self.followed())
                 .collect(),
+        }
+    }
+
+    /// Returns the unit of a policy that counts money.
+    fn unit(&self, policy: &str) -> Option<Money> {
+        let policies = self.settings.policies.iter().zip(&self.settings.counts);
+        let mut of_it = policies.filter(|((name, _), _)| name == policy);
+        of_it.next().and_then(|(_, counts)| counts.unit)
+    }
+
+    /// Says which amount the limit of a policy is that counts money.
+    fn in_money(&self, policy: &str, limit: &Algorithm) -> String {
+        match (self.unit(policy), limit.limit()) {
+            (Some(unit), Some(limit)) => {
+                format!(", {} in units of {unit}", shown(limit, Some(unit)))
+            }
+            _ => String::new(),
         }
     }
 
@@ -221,9 +242,11 @@ impl Config {
                 is_shadow,
                 ..
             } => {
-                let (mut says, rules) = at_an_hour(limit, rule, at);
-                if cost != 1 {
-                    let _ = write!(says, ", cost {cost}");
+                let (limit, rules) = at_an_hour(limit, rule, at);
+                let mut says = format!("{limit}{}", self.in_money(policy, &limit));
+                let unit = self.unit(policy);
+                if cost != 1 || unit.is_some() {
+                    let _ = write!(says, ", cost {}", shown(cost, unit));
                 }
                 if is_shared {
                     says.push_str(", together with all requests without a key");
@@ -272,10 +295,9 @@ fn at_an_hour(
     limit: Algorithm,
     rule: LimitRule,
     at: Option<LocalTime>,
-) -> (String, Vec<LimitRule>) {
+) -> (Algorithm, Vec<LimitRule>) {
     let Algorithm::ByHours(hours) = limit else {
-        return (limit.to_string(), vec![rule]);
+        return (limit, vec![rule]);
     };
-    let (limit, rules) = hours.explain(rule, at);
-    (limit.to_string(), rules)
+    hours.explain(rule, at)
 }

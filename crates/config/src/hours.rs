@@ -1,6 +1,6 @@
 //! Hours: the limits of a policy at certain times.
 
-use super::limits::limit;
+use super::limits::{Own, limit};
 use super::shape::Shape;
 use super::tree::{Value, quoted};
 use super::vocabulary::{Vocabulary, setting};
@@ -25,17 +25,13 @@ pub(super) static HOURS: Vocabulary<()> = Vocabulary(&[
 ]);
 
 /// Reads the hours of a policy with this limit of its own. `None` if there is a mistake in either.
-pub(super) fn with_hours(
-    policy: &Policy<Http>,
-    own: Option<Algorithm>,
-    at: &At<'_>,
-) -> Option<Policy<Http>> {
-    let hours = hours(at, policy.name(), own.as_ref())?;
-    own?;
+pub(super) fn with_hours(policy: &Policy<Http>, own: Own<'_>, at: &At<'_>) -> Option<Policy<Http>> {
+    let hours = hours(at, policy.name(), own)?;
+    own.limit?;
     at.made(policy.clone().hours(&hours))
 }
 
-fn hours(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Hours> {
+fn hours(at: &At<'_>, policy: &str, own: Own<'_>) -> Option<Hours> {
     let table = at.table(&HOURS)?;
     let zone = table
         .need(
@@ -94,7 +90,7 @@ fn hours(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Hours> {
 }
 
 /// Reads a limit, or a share of the limit of the request: `"2 times"`.
-fn hourly_limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<HourlyLimit> {
+fn hourly_limit(at: &At<'_>, policy: &str, own: Own<'_>) -> Option<HourlyLimit> {
     if let Value::Text(text) = &at.node.value
         && let Some(share) = text.trim().strip_suffix("times")
     {

@@ -1,7 +1,7 @@
 //! Keys: a word, a table for keys with a name, and combinations.
 
 use super::bodies::field;
-use super::body_fields::FieldOf;
+use super::body_fields::{Field, FieldOf};
 use super::common::Common;
 use super::shape::Shape;
 use super::vocabulary::{Vocabulary, setting};
@@ -147,6 +147,16 @@ impl Common {
                     None => ReadKey::of(token),
                 }
             }
+            "mcp_name" => {
+                for header in ["mcp-method", "mcp-name"] {
+                    at.reads_header(header);
+                }
+                at.walk.reads_field(Field {
+                    path: "params.name".to_owned(),
+                    is: FieldOf::McpName,
+                });
+                ReadKey::of(key::mcp_name())
+            }
             #[cfg(feature = "axum")]
             "matched_path" => ReadKey::of(key::matched_path()),
             #[cfg(feature = "axum")]
@@ -272,4 +282,5 @@ const WORDS: &[&str] = &[
     "grpc_method",
     "grpc_service",
     "client_certificate",
+    "mcp_name",
 ];

@@ -65,6 +65,7 @@ mod load;
 mod log;
 mod marks;
 mod mistake;
+mod money;
 mod names;
 mod opening;
 mod own_store;

@@ -1,5 +1,6 @@
 //! Limits: the algorithm of a policy, and the limits of plans, keys and operations that replace it.
 
+use super::money::{self, BUDGET_EXAMPLE};
 use super::shape::Shape;
 use super::tree::{Value, quoted};
 use super::vocabulary::{Vocabulary, setting};
@@ -7,6 +8,7 @@ use super::walk::{At, TableAt};
 use tower_ratelimit::algorithm::{Algorithm, Concurrency, Limit};
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::quota::Quota;
+use tower_ratelimit::usage::Money;
 
 pub(super) static QUOTA: Vocabulary<()> = Vocabulary(&[
     setting("limit")
@@ -47,10 +49,26 @@ const NUMBERS: &[&str] = &["burst", "capacity", "slots", "places", "up_to"];
 /// The default algorithm of a policy.
 const DEFAULT: &str = "anchored-window";
 
-/// Reads the algorithm of a policy. If it says no quota, it has that of all `other` operations.
-pub(super) fn algorithm(table: &TableAt<'_>, other: Option<&At<'_>>) -> Option<Algorithm> {
+/// The own limit of a policy, in whose place others come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own<'o> {
+    /// `None` if it has a mistake.
+    pub(super) limit: Option<&'o Algorithm>,
+    /// The unit of a policy that counts money.
+    pub(super) unit: Option<Money>,
+}
+
+/// Reads the algorithm of a policy, which may count money in this unit. If it says no quota, it has that of all `other` operations.
+pub(super) fn algorithm(
+    table: &TableAt<'_>,
+    other: Option<&At<'_>>,
+    unit: Option<Money>,
+) -> Option<Algorithm> {
     if let Some(at) = table.get("concurrency") {
-        for field in ["algorithm", "quota", "limit", "per"].iter().chain(NUMBERS) {
+        for field in ["algorithm", "quota", "limit", "per", "budget"]
+            .iter()
+            .chain(NUMBERS)
+        {
             table.either("concurrency", field);
         }
         return at.integer().map(|most| Concurrency::of(most).into());
@@ -58,26 +76,26 @@ pub(super) fn algorithm(table: &TableAt<'_>, other: Option<&At<'_>>) -> Option<A
     if let Some(at) = table.get("quota")
         && matches!(&at.node.value, Value::Text(text) if text.trim() == "unlimited")
     {
-        contradict(table, "quota", &["algorithm", "limit", "per"]);
+        contradict(table, "quota", &["algorithm", "limit", "per", "budget"]);
         return Some(Algorithm::Unlimited);
     }
     let name = match table.get("algorithm") {
         None => Some(DEFAULT),
         Some(at) => match at.text() {
             Some(text) if has_quota_in_it(text) => {
-                contradict(table, "algorithm", &["quota", "limit", "per"]);
+                contradict(table, "algorithm", &["quota", "limit", "per", "budget"]);
                 return at.made(text.parse());
             }
             Some(name) => known_name(at, name),
             None => None,
         },
     };
-    let has_quota = ["quota", "limit", "per"];
+    let has_quota = ["quota", "limit", "per", "budget"];
     let has_quota = has_quota.iter().any(|field| table.get(field).is_some());
     let Some(name) = name else {
         // The fields beside it have mistakes of their own.
         if has_quota {
-            quota(table);
+            quota(table, unit);
         }
         for at in NUMBERS.iter().filter_map(|number| table.get(number)) {
             at.integer::<u32>();
@@ -85,7 +103,7 @@ pub(super) fn algorithm(table: &TableAt<'_>, other: Option<&At<'_>>) -> Option<A
         return None;
     };
     if name.starts_with("calendar-") {
-        return calendar(table, name);
+        return calendar(table, name, unit);
     }
     for (field, _) in CALENDAR {
         if let Some(at) = table.get(field) {
@@ -95,13 +113,13 @@ pub(super) fn algorithm(table: &TableAt<'_>, other: Option<&At<'_>>) -> Option<A
         }
     }
     match other {
-        _ if has_quota => with_number(table, name, quota(table)),
+        _ if has_quota => with_number(table, name, quota(table, unit)),
         Some(other) => of_other(table, name, other),
         None if table.get("operations").is_some() => table.at.refuse(
             "`quota` is missing; write a limit and a period, such as quota = \"100/minute\", or give `other` among the operations",
         ),
         // It is there under a wrong name.
-        None if ["quota", "limit", "concurrency"]
+        None if ["quota", "limit", "concurrency", "budget"]
             .iter()
             .any(|field| !table.lacks(field)) =>
         {
@@ -138,7 +156,7 @@ fn of_other(table: &TableAt<'_>, name: &str, other: &At<'_>) -> Option<Algorithm
 }
 
 /// Reads a calendar window: a limit, and the boundaries of its windows.
-fn calendar(table: &TableAt<'_>, name: &str) -> Option<Algorithm> {
+fn calendar(table: &TableAt<'_>, name: &str, unit: Option<Money>) -> Option<Algorithm> {
     let mut is_good = true;
     for field in ["quota", "per"].iter().chain(NUMBERS) {
         if let Some(at) = table.get(field) {
@@ -146,12 +164,18 @@ fn calendar(table: &TableAt<'_>, name: &str) -> Option<Algorithm> {
             is_good = false;
         }
     }
-    let limit = match table.get("quota") {
+    let limit = match (table.get("quota"), table.get("budget")) {
         // It stands for the limit, and was refused.
-        Some(_) => table.get("limit"),
-        None => table.need("limit", "give a whole number"),
+        (Some(_), None) => table.get("limit").and_then(At::integer),
+        (None, None) => {
+            let limit = table.need("limit", "give a whole number");
+            limit.and_then(At::integer)
+        }
+        (_, Some(at)) => {
+            table.either("budget", "limit");
+            budget_of_calendar(at, name, unit)
+        }
     };
-    let limit = limit.and_then(At::integer::<u32>);
     let zone = table.need(
         "zone",
         "name the time zone, such as zone = \"Europe/London\"",
@@ -178,8 +202,20 @@ fn calendar(table: &TableAt<'_>, name: &str) -> Option<Algorithm> {
         .as_ref()
         .err()
         .map(|error| error.field().replace('-', "_"));
-    let at = wrong.and_then(|field| table.get(&field));
+    let at = wrong.and_then(|field| match &*field {
+        "limit" => table.get("budget").or_else(|| table.get("limit")),
+        field => table.get(field),
+    });
     at.unwrap_or(&table.at).made(made)
+}
+
+fn budget_of_calendar(at: &At<'_>, name: &str, unit: Option<Money>) -> Option<u32> {
+    match &at.node.value {
+        Value::Text(text) if text.contains('/') => at.refuse(format!(
+            "{name} has its period; write the amount alone, such as {BUDGET_EXAMPLE}"
+        )),
+        _ => at.units(unit),
+    }
 }
 
 /// Returns whether a text is an algorithm with its quota.
@@ -197,8 +233,13 @@ fn known_name(at: &At<'_>, name: &str) -> Option<&'static str> {
     found.or_else(|| at.unknown("algorithm", name, &known))
 }
 
-/// Returns the quota of a policy as text: `quota`, or `limit` with `per`.
-fn quota(table: &TableAt<'_>) -> Option<String> {
+/// Returns the quota of a policy as text: `quota`, `budget`, or `limit` with `per`.
+fn quota(table: &TableAt<'_>, unit: Option<Money>) -> Option<String> {
+    if let (Some(at), Some(unit)) = (table.get("budget"), unit) {
+        table.either("budget", "quota");
+        table.either("budget", "limit");
+        return budget(table, at, unit);
+    }
     let Some(at) = table.get("quota") else {
         return limit_and_period(table);
     };
@@ -221,6 +262,21 @@ fn quota(table: &TableAt<'_>) -> Option<String> {
         }
         _ => at.expected("a quota; write a limit and a period, such as \"100/minute\""),
     }
+}
+
+/// Reads `budget = "50.00/day"`, or an amount beside `per`.
+fn budget(table: &TableAt<'_>, at: &At<'_>, unit: Money) -> Option<String> {
+    if let Value::Text(text) = &at.node.value
+        && let Some((amount, per)) = text.split_once('/')
+    {
+        table.either("budget", "per");
+        let quota = money::quota(at, amount, per, unit)?;
+        return Some(at.made(quota.parse::<Quota>())?.to_string());
+    }
+    let units = at.units(Some(unit));
+    let per = table.need("per", "give the period of the budget, as in \"50.00/day\"");
+    let per = per.and_then(period);
+    Some(format!("{}/{}", units?, per?))
 }
 
 fn limit_and_period(table: &TableAt<'_>) -> Option<String> {
@@ -257,7 +313,12 @@ fn with_number(table: &TableAt<'_>, name: &str, quota: Option<String>) -> Option
             is_good = false;
         }
     }
-    let number = field.and_then(|field| table.get(&field));
+    let number = field.as_ref().and_then(|field| table.get(field));
+    if let (Some(field), Some(_), Some(_)) = (&field, number, table.get("budget")) {
+        // Its number would be one of units.
+        table.either("budget", field);
+        return None;
+    }
     let word = match (word, number) {
         (Some(word), Some(at)) => format!(" {word} {}", at.integer::<u32>()?),
         _ => String::new(),
@@ -271,9 +332,12 @@ fn with_number(table: &TableAt<'_>, name: &str, quota: Option<String>) -> Option
 
 /// Reads a limit that replaces a policy's own: a quota or an algorithm as text, a number for the period of
 /// the policy, a table, or `"unlimited"`. If the policy's own has a mistake, the limit is read for its mistakes.
-pub(super) fn limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Algorithm> {
-    let Some(own) = own else {
-        check_limit(at);
+pub(super) fn limit(at: &At<'_>, policy: &str, own: Own<'_>) -> Option<Algorithm> {
+    let unit = own.unit;
+    let Some(own) = own.limit else {
+        if unit.is_none() {
+            check_limit(at);
+        }
         return None;
     };
     let name = match own {
@@ -281,6 +345,7 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Optio
         own => own.name(),
     };
     let limit: Algorithm = match &at.node.value {
+        _ if unit.is_some() => limit_of_money(at, name, own, unit?)?,
         Value::Text(text) if text.trim().starts_with(|c: char| c.is_ascii_alphabetic()) => {
             at.made(text.parse())?
         }
@@ -327,6 +392,37 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Optio
         at.shown(),
         quoted(policy),
     ))
+}
+
+/// Reads a limit of a policy that counts money: `"250.00"`, `"50.00/day"` or `"unlimited"`.
+fn limit_of_money(at: &At<'_>, name: &str, own: &Algorithm, unit: Money) -> Option<Algorithm> {
+    let is_calendar = name.starts_with("calendar-");
+    let quota = match &at.node.value {
+        Value::Text(text) if text.trim() == "unlimited" => return Some(Algorithm::Unlimited),
+        Value::Text(text) => match text.split_once('/') {
+            Some(_) if is_calendar => {
+                return at.refuse(format!(
+                    "{name} has its period; write the amount alone, such as \"250.00\""
+                ));
+            }
+            Some((amount, per)) => money::quota(at, amount, per, unit)?,
+            None => format!("{}/{}", at.units(Some(unit))?, period_of(own)),
+        },
+        Value::Integer(_) | Value::Other(_) => {
+            format!("{}/{}", at.units(Some(unit))?, period_of(own))
+        }
+        _ => {
+            return at.expected(
+                "a limit of a policy that counts money; write \"250.00\", \"50.00/day\" or \"unlimited\"",
+            );
+        }
+    };
+    if is_calendar {
+        // A calendar window has no period.
+        let limit = at.units(Some(unit))?;
+        return own.under(Limit::new(limit, limit));
+    }
+    at.made(format!("{name} {quota}{}", slots(own)).parse())
 }
 
 const A_LIMIT: &str = "a limit; write \"100/minute\", a whole number or \"unlimited\"";

@@ -4,17 +4,16 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::conditions;
-use super::limits::limit;
+use super::limits::{Own, limit};
 use super::shape::Shape;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Name};
-use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
 use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::plan::{KeyLimits, Operations};
 
 /// Reads the limits by operation.
-pub(super) fn operations(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Option<Operations> {
+pub(super) fn operations(at: &At<'_>, policy: &str, own: Own<'_>) -> Option<Operations> {
     let mut operations = Operations::new();
     let mut is_empty = true;
     for (name, at) in at.entries()? {
@@ -105,7 +104,7 @@ impl KeysAre {
 pub(super) fn key_limits(
     at: &At<'_>,
     policy: &str,
-    own: Option<&Algorithm>,
+    own: Own<'_>,
     is_address: bool,
 ) -> Option<KeyLimits> {
     let table = at.table(&KEY_LIMITS)?;
@@ -140,12 +139,7 @@ pub(super) fn key_limits(
 }
 
 /// Reads the limits of exact keys. Two spellings of one key, such as of an address, are a mistake.
-fn exact_keys(
-    keys: &At<'_>,
-    policy: &str,
-    own: Option<&Algorithm>,
-    are: KeysAre,
-) -> Option<KeyLimits> {
+fn exact_keys(keys: &At<'_>, policy: &str, own: Own<'_>, are: KeysAre) -> Option<KeyLimits> {
     let mut limits = KeyLimits::new();
     let mut seen: HashMap<Key, String> = HashMap::new();
     for (name, at) in keys.entries()? {

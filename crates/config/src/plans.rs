@@ -8,12 +8,11 @@ use http::HeaderName;
 
 use super::functions::PlanOf;
 use super::keys::{ReadKey, networks as networks_of};
-use super::limits::limit;
+use super::limits::{Own, limit};
 use super::policy::ReadPolicy;
 use super::shape::{Shape, TEXTS};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Name, TableAt};
-use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
 use tower_ratelimit::key::{self, Extract, Head, IntoKey, Key};
 use tower_ratelimit::plan::{Plan, Plans};
@@ -68,7 +67,10 @@ pub(super) fn plans(
         return at.refuse("there is no plan; add [plans.NAME] or leave `plans` out");
     }
     let own = policies.iter().map(|(name, policy)| {
-        let own = policy.as_ref().map(|policy| policy.unkeyed.algorithm());
+        let own = Own {
+            limit: policy.as_ref().map(|policy| policy.unkeyed.algorithm()),
+            unit: policy.as_ref().and_then(|policy| policy.counts.unit),
+        };
         (*name, own)
     });
     let own: Known<'_, _> = own.collect();
@@ -148,7 +150,7 @@ fn known_plan<'w>(at: &At<'w>, names: &Known<'_, ()>) -> Option<&'w str> {
     at.unknown("plan", text, &names.in_order)
 }
 
-fn plan(name: &str, at: &At<'_>, policies: &Known<'_, Option<&Algorithm>>) -> Option<Plan> {
+fn plan(name: &str, at: &At<'_>, policies: &Known<'_, Own<'_>>) -> Option<Plan> {
     let mut plan = Plan::new(name);
     for (policy, at) in at.entries()? {
         let Some(own) = policies.by_name.get(policy.text) else {

@@ -1,19 +1,21 @@
 //! A policy: the settings of its table.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use http::StatusCode;
 
 use super::adapt::{CLASS, CLASSES, class};
-use super::body_fields::{FieldOf, OfPolicy};
+use super::body_fields::OfPolicy;
 use super::conditions;
-use super::costs::{COST, COST_TOLD, ESTIMATES, cost, told};
+use super::costs::{COST, COST_TOLD, ESTIMATES, cost, estimated};
 use super::endings::{ENDING, SETTLE, SETTLE_WORDS, ending, settle};
 use super::functions::LimitBy;
 use super::hours::{HOURS, with_hours};
-use super::limits::{QUOTA, algorithm};
+use super::limits::{Own, QUOTA, algorithm};
 use super::limits_by_key::{KEY_LIMITS, check_paths, key_limits, operations};
-use super::shape::{CONDITIONS, Shape};
+use super::money::{shown, unit};
+use super::shape::{AMOUNT, CONDITIONS, Shape};
 use super::terms::{HEAVIEST_KEYS, PENALTY, heaviest_keys, penalty};
 use super::tree::Value;
 use super::vocabulary::{FUNCTION, Vocabulary, setting};
@@ -23,6 +25,7 @@ use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
 use tower_ratelimit::key::{self, Head};
 use tower_ratelimit::policy::{Http, Mode, NoKey, OnStoreFailure, Policy, Unsettled};
+use tower_ratelimit::usage::Money;
 
 pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("algorithm")
@@ -31,6 +34,12 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("quota")
         .says("A limit and a period: \"100/minute\".")
         .together(Shape::Any(&[Shape::Text, Shape::Table(&QUOTA)])),
+    setting("budget")
+        .says("The money of the quota, in place of its limit: \"50.00/day\", or for a calendar \"250.00\".")
+        .together(Shape::Any(&[Shape::Text, Shape::Decimal])),
+    setting("unit")
+        .says("The unit in which a budget is counted; the default is 0.000001.")
+        .together(Shape::Decimal),
     setting("concurrency")
         .says("How many requests may be in flight at once, in place of a quota.")
         .together(Shape::Integer),
@@ -62,12 +71,12 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         .says("How many units a request takes; the default is 1.")
         .of(
             Shape::Any(&[
-                Shape::Integer,
+                AMOUNT,
                 Shape::Table(&COST_TOLD),
                 Shape::List(&Shape::Table(&COST)),
             ]),
             |it, at| {
-                let cost = cost(at)?;
+                let cost = cost(at, it.counts.unit)?;
                 Some(it.with(|policy| policy.cost(move |head: &Head<'_>| cost(head))))
             },
         ),
@@ -141,7 +150,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         }),
     setting("most")
         .says("The most that a request may cost.")
-        .of(Shape::Integer, Draft::most),
+        .of(AMOUNT, Draft::most),
     setting("heaviest_keys")
         .says("The number of heaviest keys in a snapshot; the default is none.")
         .of(
@@ -153,7 +162,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         ),
     setting("reserve")
         .says("How many units requests of low priority leave to the others.")
-        .of(Shape::Integer, Draft::reserve),
+        .of(AMOUNT, Draft::reserve),
     setting("low_priority")
         .says("Which requests are of low priority. Of a list, one has to hold.")
         .of(CONDITIONS, |it, at| {
@@ -167,7 +176,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         )
         .of(
             Shape::Any(&[
-                Shape::Integer,
+                AMOUNT,
                 Shape::Word(&ESTIMATES),
                 Shape::Table(&COST_TOLD),
             ]),
@@ -184,7 +193,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 Shape::Table(&SETTLE),
             ])),
             |it, at| {
-                let settle = settle(at)?;
+                let settle = settle(at, it.counts.unit)?;
                 Some(it.with(|policy| policy.settle(settle)))
             },
         ),
@@ -206,12 +215,12 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("unless_settled")
         .says("The cost of a request that ends without an answer; the default is estimate.")
         .of(
-            Shape::Any(&[Shape::Word(&UNSETTLED), Shape::Integer]),
+            Shape::Any(&[Shape::Word(&UNSETTLED), AMOUNT]),
             |it, at| {
-                let unsettled = if at.is_text() {
+                let unsettled = if at.is_text() && !it.is_amount(at) {
                     at.one_of(&UNSETTLED)?
                 } else {
-                    Unsettled::Units(at.integer()?)
+                    Unsettled::Units(at.units(it.counts.unit)?)
                 };
                 Some(it.with(|policy| policy.unless_settled(unsettled)))
             },
@@ -226,7 +235,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("key_limits")
         .says("Limits by key.")
         .of(Shape::Table(&KEY_LIMITS), |it, at| {
-            let limits = key_limits(at, it.policy.name(), it.own.as_ref(), it.is_address)?;
+            let limits = key_limits(at, it.policy.name(), it.own(), it.is_address)?;
             Some(it.with(|policy| policy.key_limits(limits)))
         }),
     setting("operation")
@@ -244,7 +253,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("operations")
         .says("Limits by operation, and `other` for all other operations.")
         .of(Shape::Map(&Shape::Named("limit")), |it, at| {
-            let operations = operations(at, it.policy.name(), it.own.as_ref())?;
+            let operations = operations(at, it.policy.name(), it.own())?;
             if it.is_by_path {
                 check_paths(at);
             }
@@ -253,7 +262,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("hours")
         .says("Limits at certain times; outside them, the limit is the policy's own.")
         .of(Shape::Table(&HOURS), |it, at| {
-            let policy = with_hours(&it.policy, it.own, at)?;
+            let policy = with_hours(&it.policy, it.own(), at)?;
             Some(it.with(|_| policy))
         }),
     setting("zone")
@@ -322,13 +331,34 @@ static UNSETTLED: [(&str, Unsettled); 2] = [
 pub(super) struct ReadPolicy {
     pub(super) keyed: Policy<Http>,
     pub(super) unkeyed: Policy,
+    pub(super) counts: Counts,
+}
+
+/// What a policy counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    /// The unit of money, if it counts that.
+    pub(super) unit: Option<Money>,
+    /// Where the unit stands, or the budget.
+    pub(super) span: Option<Range<usize>>,
+}
+
+impl Counts {
+    fn read(table: &TableAt<'_>) -> Self {
+        let at = table.get("unit").or_else(|| table.get("budget"));
+        Self {
+            unit: unit(table),
+            span: at.and_then(|at| at.node.span.clone()),
+        }
+    }
 }
 
 /// Reads a policy. `None` if its limit is unknown.
 pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     let table = at.table(&POLICY)?;
     let other = table.get("operations").and_then(|at| at.field("other"));
-    let own = algorithm(&table, other.as_ref());
+    let counts = Counts::read(&table);
+    let own = algorithm(&table, other.as_ref(), counts.unit);
     let key = table
         .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
         .and_then(|at| at.common().key(at));
@@ -344,6 +374,7 @@ pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     let mut draft = Draft {
         policy,
         own,
+        counts,
         is_address,
         is_by_path: false,
         reads: OfPolicy::default(),
@@ -357,6 +388,7 @@ pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
     });
     own?;
     Some(ReadPolicy {
+        counts: draft.counts,
         unkeyed: draft.policy.unkeyed(),
         keyed: draft.policy,
     })
@@ -389,6 +421,7 @@ pub(super) fn unkeyed(name: &str, own: Option<Algorithm>, table: &TableAt<'_>) -
     let mut draft = Draft {
         policy,
         own,
+        counts: Counts::default(),
         is_address: false,
         is_by_path: false,
         reads: OfPolicy::default(),
@@ -403,7 +436,7 @@ pub(super) fn unkeyed(name: &str, own: Option<Algorithm>, table: &TableAt<'_>) -
 
 /// Where the limit of a policy stands; `None` if it has that of all `other` operations.
 pub(super) fn limit_of<'w>(policy: &At<'w>) -> Option<At<'w>> {
-    let fields = ["quota", "limit", "algorithm", "concurrency"];
+    let fields = ["quota", "limit", "budget", "algorithm", "concurrency"];
     fields.iter().find_map(|field| policy.field(field))
 }
 
@@ -413,6 +446,7 @@ pub(super) struct Draft {
     policy: Policy<Http>,
     /// Its own limit outside hours; `None` if that has a mistake.
     own: Option<Algorithm>,
+    counts: Counts,
     /// Whether its key is an address.
     is_address: bool,
     /// Whether the names of its operations are prefixes of paths.
@@ -436,44 +470,64 @@ impl Draft {
         self.own.as_ref().and_then(Algorithm::limit)
     }
 
+    fn own(&self) -> Own<'_> {
+        Own {
+            limit: self.own.as_ref(),
+            unit: self.counts.unit,
+        }
+    }
+
+    /// Returns whether a text is an amount of money.
+    fn is_amount(&self, at: &At<'_>) -> bool {
+        self.counts.unit.is_some() && at.is_text_of_a_number()
+    }
+
     fn most(self, at: &At<'_>) -> Option<Self> {
-        let most: u32 = at.integer()?;
+        let unit = self.counts.unit;
+        let most = at.units(unit)?;
         let highest = self.limit().unwrap_or(u32::MAX).min(u32::MAX - 1);
         if !(1..=highest).contains(&most) {
             return at.refuse(format!(
-                "{most} is no ceiling; give 1 to {highest}, the limit of the policy"
+                "{} is no ceiling; give {} to {}, the limit of the policy",
+                shown(most, unit),
+                shown(1, unit),
+                shown(highest, unit)
             ));
         }
         Some(self.with(|policy| policy.most(most)))
     }
 
     fn reserve(self, at: &At<'_>) -> Option<Self> {
-        let reserve: u32 = at.integer()?;
+        let unit = self.counts.unit;
+        let reserve = at.units(unit)?;
         match self.limit() {
             Some(limit) if reserve >= limit => at.refuse(format!(
-                "{reserve} leaves nothing to low priority; give less than {limit}, the limit of the policy"
+                "{} leaves nothing to low priority; give less than {}, the limit of the policy",
+                shown(reserve, unit),
+                shown(limit, unit)
             )),
             _ => Some(self.with(|policy| policy.reserve(reserve))),
         }
     }
 
     fn estimate(self, at: &At<'_>) -> Option<Self> {
-        if at.is_text() {
-            let estimate = at.one_of(&ESTIMATES)?();
-            let draft = self.reading(|reads| reads.estimates = true);
+        let unit = self.counts.unit;
+        if at.is_table() || (at.is_text() && !self.is_amount(at)) {
+            let estimate = estimated(at, unit)?;
+            let by_all = at.is_text();
+            let draft = self.reading(|reads| reads.estimates |= by_all);
             return Some(
                 draft.with(|policy| policy.estimate_with(move |head: &Head<'_>| estimate(head))),
             );
         }
-        if at.is_table() {
-            let estimate = told(at, FieldOf::Estimate)?;
-            return Some(
-                self.with(|policy| policy.estimate_with(move |head: &Head<'_>| estimate(head))),
-            );
-        }
-        match at.integer()? {
-            0 => at.refuse("a request that asks for nothing is never refused; give 1 or more"),
-            units => Some(self.with(|policy| policy.estimate(units))),
+        match (at.units(unit)?, self.limit()) {
+            (0, _) => at.refuse("a request that asks for nothing is never refused; give 1 or more"),
+            (units, Some(limit)) if unit.is_some() && units > limit => at.refuse(format!(
+                "{} is more than the budget; give the money of a request, such as \"0.02\", or let its body say how many \
+                 tokens it asks for, estimate = \"openai\"",
+                shown(units, unit)
+            )),
+            (units, _) => Some(self.with(|policy| policy.estimate(units))),
         }
     }
 
@@ -492,6 +546,12 @@ impl Draft {
         }
         for (field, other, remedy) in PAIRS {
             table.needs(field, other, remedy);
+        }
+        let costs = ["settle", "cost", "estimate"];
+        if let Some(at) = table.get("budget")
+            && costs.iter().all(|field| table.lacks(field))
+        {
+            at.refuse::<()>("nothing says what a request costs; give `settle`, such as settle = \"openai\", or `cost`");
         }
         let settles = ["settle", "charge_when", "refund_when"];
         if let Some(at) = table.get("estimate")
@@ -516,7 +576,12 @@ impl Draft {
 }
 
 /// Settings that mean nothing without another one.
-const PAIRS: [(&str, &str, &str); 6] = [
+const PAIRS: [(&str, &str, &str); 7] = [
+    (
+        "unit",
+        "budget",
+        "give the money of the policy, such as budget = \"50.00/day\", or leave `unit` out",
+    ),
     (
         "include_usage",
         "settle",

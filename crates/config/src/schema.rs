@@ -34,6 +34,10 @@ fn shape(of: Shape) -> Value {
     match of {
         Shape::Text => json!({ "type": "string" }),
         Shape::Integer => json!({ "type": "integer", "minimum": 0 }),
+        Shape::Decimal => json!({ "anyOf": [
+            { "type": "number", "minimum": 0 },
+            { "type": "string", "pattern": "^\\s*[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?\\s*$" },
+        ] }),
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Duration => json!({ "type": "string", "pattern": "^\\s*[0-9]*\\s*[a-zµμ]*\\s*$" }),
         Shape::Word(words) => json!({ "enum": words.words() }),

@@ -16,9 +16,10 @@ use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
 use super::keys::{KEY, networks};
 use super::limits::LIMIT;
 use super::load;
+use super::money::{PRICE, prices_or_none};
 use super::plans::{PLAN_OF, ReadPlans, plans};
 use super::policies::policies;
-use super::policy::{MODES, POLICY, ReadPolicy, limit_of};
+use super::policy::{Counts, MODES, POLICY, ReadPolicy, limit_of};
 use super::resolving::RESOLVER;
 use super::resolving::{ReadResolver, resolver};
 use super::responses::RESPONSES;
@@ -86,6 +87,9 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting("request_body")
         .says("How the bodies of requests are read, for the policies that ask for a field.")
         .together(Shape::Table(&REQUEST_BODY)),
+    setting("prices")
+        .says("What a million tokens of each model cost, and `other` for all other models, for policies with a budget.")
+        .together(Shape::Map(&Shape::Table(&PRICE))),
     setting("store")
         .says("The store that keeps the state; the default is this process.")
         .together(Shape::Table(&STORE)),
@@ -209,6 +213,8 @@ pub(super) struct Settings {
     pub(super) policies: Vec<(String, Algorithm)>,
     /// The same limits, each by the name under which the policy began.
     pub(super) states: Vec<(String, Algorithm)>,
+    /// What each of them counts.
+    pub(super) counts: Vec<Counts>,
     pub(super) layer: RateLimitLayerBuilder,
     pub(super) limiter: LimiterBuilder,
     pub(super) store: ReadStore,
@@ -300,6 +306,22 @@ impl Settings {
         Self { store, ..self }
     }
 
+    /// Returns the policies of the next settings that count the same state in another unit.
+    pub(super) fn recounted<'s>(
+        &self,
+        next: &'s Self,
+    ) -> impl Iterator<Item = (&'s str, &'s Counts)> {
+        let mut known = HashMap::new();
+        for ((state, algorithm), counts) in self.states.iter().zip(&self.counts) {
+            known.insert((state.clone(), algorithm.frame()), counts.unit);
+        }
+        let states = next.states.iter().zip(&next.counts).zip(&next.policies);
+        states.filter_map(move |(((state, algorithm), counts), (name, _))| {
+            let before = known.get(&(state.clone(), algorithm.frame()))?;
+            (*before != counts.unit).then_some((name.as_str(), counts))
+        })
+    }
+
     /// Returns the tables of the next settings that differ and must not.
     pub(super) fn differences<'s>(
         &self,
@@ -326,6 +348,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         factor,
         proxies,
         secret,
+        prices: root.get("prices").map(prices_or_none),
     });
     let concurrency = root.get("concurrency").and_then(load::concurrency);
     let policies = if root.lacks("policies") && root.get("envoy").is_some() {
@@ -374,11 +397,16 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.policy(none.key(key::global()));
     }
     warn_of_pointless(&root, &layer);
+    warn_of_needless_prices(&root, &policies);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     let (bodies, read_json) = bodies?;
     Some(Settings {
         bodies,
         read_json,
+        counts: policies
+            .iter()
+            .map(|policy| policy.counts.clone())
+            .collect(),
         states: limits
             .clone()
             .map(|policy| (policy.as_ref().first_name().to_owned(), *policy.algorithm()))
@@ -407,6 +435,13 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         resolver,
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
+}
+
+fn warn_of_needless_prices(root: &TableAt<'_>, policies: &[ReadPolicy]) {
+    let are_needless = policies.iter().all(|policy| policy.counts.unit.is_none());
+    if let Some(at) = root.get("prices").filter(|_| are_needless) {
+        at.warn("no policy counts money; leave it out, or give a policy a `budget`");
+    }
 }
 
 /// Warns of each policy that can never bind because of another, with the places of both.

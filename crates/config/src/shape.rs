@@ -5,6 +5,8 @@
 pub(super) enum Shape {
     Text,
     Integer,
+    /// A decimal number, or text with one.
+    Decimal,
     Flag,
     Duration,
     /// One of these words.
@@ -21,6 +23,9 @@ pub(super) enum Shape {
     /// One of the shapes that have a name in the schema.
     Named(&'static str),
 }
+
+/// A number of units, or an amount of a policy that counts money.
+pub(super) const AMOUNT: Shape = Shape::Any(&[Shape::Integer, Shape::Decimal]);
 
 /// One condition, or a list of conditions.
 pub(super) const CONDITIONS: Shape = Shape::OneOrList(&Shape::Named("condition"));

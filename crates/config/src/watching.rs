@@ -304,12 +304,20 @@ impl Followed for FileInForce {
 }
 
 /// Checks that nothing changes that must not while a layer is in use: the store, the secret that hashes keys,
-/// and what is learnt from the load.
+/// what is learnt from the load, and the unit of what was counted.
 fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, FileError> {
     let mut mistakes = Notes::default();
     for (path, span) in Settings::differences(&now.settings, &next.settings) {
         let message = "it cannot change without a restart; write what it was, or restart";
         mistakes.add(span, path, message.to_owned());
+    }
+    for (name, counts) in Settings::recounted(&now.settings, &next.settings) {
+        let message = "what its keys have used was counted in another unit; give the policy another name, or the unit that it had";
+        mistakes.add(
+            counts.span.as_ref(),
+            &format!("policies.{name}"),
+            message.to_owned(),
+        );
     }
     if mistakes.is_empty() {
         Ok(next)

@@ -45,7 +45,7 @@ pub use self::global::global;
 pub use self::head::Head;
 pub use self::header::{header, try_header};
 #[cfg(feature = "usage")]
-pub use self::json::{JsonFields, Unread, json, try_json};
+pub use self::json::{JsonFields, Unread, json, mcp_name, try_json};
 pub use self::method::method;
 pub use self::or::Source;
 pub use self::peer_ip::{Peer, peer_ip};

@@ -142,7 +142,7 @@ impl<S> Waiting<S> {
         } else if begin.has_broken_off() {
             wanted.unread(Unread::Malformed, bytes.len() as u64)
         } else {
-            wanted.read(bytes)
+            wanted.read(bytes).under(&self.parts.headers)
         }
     }
 }

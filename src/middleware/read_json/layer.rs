@@ -11,7 +11,7 @@ use super::reading::{Reading, Readings};
 use super::{ReadJson, Unreadable};
 use crate::error::{ConfigError, or_panic};
 use crate::key::{Head, Unread, WantedFields};
-use crate::usage::estimate;
+use crate::usage::{self, estimate};
 
 const MAX_BYTES: usize = 64 * 1_024;
 
@@ -93,6 +93,7 @@ impl ReadJsonLayer {
             // They are paths, and few: a test builds this.
             let _ = wanted.number(path);
         }
+        let _ = wanted.model(usage::MODEL);
         Self::of(Reading {
             wanted: Arc::new(wanted),
             max_bytes: MAX_BYTES,
@@ -148,6 +149,30 @@ impl ReadJsonLayer {
     /// See [`try_text`](Self::try_text).
     pub fn try_number(self, path: &str) -> Result<Self, ConfigError> {
         self.wanting(|wanted| wanted.number(path))
+    }
+
+    /// Reads the fields of a request of the Model Context Protocol for [`key::mcp_name`](crate::key::mcp_name), and holds its headers
+    /// against them: a request is refused with status 400, as the protocol says, if its `Mcp-Method` is not the `method` of the body,
+    /// or its `Mcp-Name` is not the name of the tool or of the prompt, or the address of the resource. A header that is not there
+    /// says nothing else: clients of versions before 2026-07-28 have none.
+    ///
+    /// [The guide](crate::guide::mcp) has a page on it.
+    ///
+    /// # Panics
+    ///
+    /// If the layer reads more than 61 fields already. [`try_mcp`](Self::try_mcp) returns an error instead.
+    #[track_caller]
+    pub fn mcp(self) -> Self {
+        or_panic(self.try_mcp())
+    }
+
+    /// Reads requests of the Model Context Protocol; see [`mcp`](Self::mcp).
+    ///
+    /// # Errors
+    ///
+    /// When the layer reads more than 61 fields already.
+    pub fn try_mcp(self) -> Result<Self, ConfigError> {
+        self.wanting(WantedFields::mcp)
     }
 
     /// Sets the length of the longest body that is read, in bytes. Each request under way may hold so many.
@@ -222,7 +247,10 @@ impl ReadJsonLayer {
         let length = body.len() as u64;
         let looked = reading.look(&Head::of(request), SizeHint::with_exact(length), false);
         let (fields, unreadable) = match looked {
-            Ok(unreadable) => (reading.wanted.read(body), unreadable),
+            Ok(unreadable) => {
+                let fields = reading.wanted.read(body);
+                (fields.under(request.headers()), unreadable)
+            }
             Err((why, unreadable)) => (reading.wanted.unread(why, length), unreadable),
         };
         if let (Some(why), Unreadable::Refuse) = (fields.unread(), unreadable) {

@@ -20,7 +20,7 @@ use super::{Http, Policy, Unsettled};
 use crate::error::ConfigError;
 use crate::key::Head;
 #[cfg(feature = "usage")]
-use crate::usage::UsageReader;
+use crate::usage::{Usage, UsageReader};
 
 /// How a policy estimates and settles the cost of a request.
 #[derive(Clone, Default)]
@@ -215,12 +215,16 @@ impl Settlement {
         self.settle.as_ref()?.reader(headers)
     }
 
-    /// Returns whether the body of a response tells the cost.
+    /// Returns what the body of a response tells, if that is the cost.
     #[cfg(feature = "usage")]
-    pub(crate) fn reads_bodies(&self) -> bool {
-        self.settle
-            .as_ref()
-            .is_some_and(|settle| settle.usage().is_some())
+    pub(crate) fn usage(&self) -> Option<&Usage> {
+        self.settle.as_ref()?.usage()
+    }
+
+    /// Returns whether the cost depends on the model that a request asks for.
+    #[cfg(feature = "usage")]
+    pub(crate) fn is_priced(&self) -> bool {
+        self.usage().is_some_and(Usage::is_priced)
     }
 
     /// Returns the cost of the request, or `None` if no source has it.

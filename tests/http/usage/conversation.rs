@@ -42,13 +42,18 @@ pub(super) struct Conversation {
     /// The lengths of its frames, again and again.
     pub(super) pieces: Vec<usize>,
     pub(super) prompt: u64,
+    /// How many tokens of the input were read from a cache, where the service says so.
+    pub(super) cached: u32,
+    /// The model that the answer names.
+    pub(super) model: Option<&'static str>,
 }
 
-/// A text with the numbers in it: each with its name, and the length of the text that has it whole.
+/// A text with the numbers in it: each with its name, and the length of the text that has it whole; and with the names of models.
 #[derive(Default)]
 pub(super) struct Told {
     text: String,
     marks: Vec<(usize, &'static str, u64)>,
+    models: Vec<(usize, &'static str)>,
 }
 
 impl Told {
@@ -62,8 +67,23 @@ impl Told {
         self.marks.push((self.text.len() + 1, name, number));
     }
 
+    /// Writes a member with the name of a model, if there is one, and a comma.
+    fn name(&mut self, member: &str, model: Option<&'static str>) {
+        if let Some(model) = model {
+            self.say(&format!("\"{member}\": \"{model}\""));
+            self.models.push((self.text.len(), model));
+            self.say(",");
+        }
+    }
+
+    /// Returns the last model in the first bytes.
+    pub(super) fn last_model(&self, bytes: usize) -> Option<&'static str> {
+        let mut before = self.models.iter().filter(|(end, _)| *end <= bytes);
+        before.next_back().map(|(_, model)| *model)
+    }
+
     /// Returns the last number of this name in the first bytes.
-    fn last(&self, name: &str, bytes: usize) -> Option<u64> {
+    pub(super) fn last(&self, name: &str, bytes: usize) -> Option<u64> {
         let before = self.marks.iter().filter(|(end, ..)| *end <= bytes);
         let mut of_it = before.filter(|(_, its, _)| *its == name);
         of_it.next_back().map(|(.., number)| *number)
@@ -72,7 +92,7 @@ impl Told {
     /// Returns what the first bytes say that was used.
     fn used(&self, bytes: usize) -> Option<u64> {
         let last = |name| self.last(name, bytes);
-        let parts = ["input", "cached", "output", "thoughts"].map(last);
+        let parts = ["input", "cached", "written", "output", "thoughts"].map(last);
         let sum = parts.iter().flatten().sum();
         let is_any = parts.iter().any(Option::is_some);
         last("total").or(is_any.then_some(sum))
@@ -110,10 +130,24 @@ impl Conversation {
             any::<bool>(),
             prop::option::weighted(0.4, 0_usize..=1_000),
             prop::collection::vec(1_usize..60, 1..4),
-            0_u64..10_000,
+            (0_u64..10_000, 0_u32..100_000),
+            prop::option::weighted(
+                0.8,
+                prop::sample::select(vec!["large", "small-2024-08-06", "unpriced"]),
+            ),
         )
             .prop_map(
-                |(form, texts, (input, output), has_usage, is_compressed, cut, pieces, prompt)| {
+                |(
+                    form,
+                    texts,
+                    (input, output),
+                    has_usage,
+                    is_compressed,
+                    cut,
+                    pieces,
+                    (prompt, cached),
+                    model,
+                )| {
                     Self {
                         form,
                         texts,
@@ -124,6 +158,8 @@ impl Conversation {
                         cut,
                         pieces,
                         prompt,
+                        cached,
+                        model,
                     }
                 },
             )
@@ -147,9 +183,11 @@ impl Conversation {
                 self.chat_stream(&mut told, input, output);
             }
             Form::Responses => {
-                told.say(&format!("{{\"output\":{:?},", self.texts.concat()));
+                told.say("{");
+                told.name("model", self.model);
+                told.say(&format!("\"output\":{:?},", self.texts.concat()));
                 if self.has_usage {
-                    usage(
+                    self.usage(
                         &mut told,
                         ["input_tokens", "output_tokens"],
                         [input, output],
@@ -165,8 +203,9 @@ impl Conversation {
                     ));
                 }
                 told.say("event: response.completed\r\ndata: {\"type\":\"response.completed\",\r\ndata: \"response\":{");
+                told.name("model", self.model);
                 if self.has_usage {
-                    usage(
+                    self.usage(
                         &mut told,
                         ["input_tokens", "output_tokens"],
                         [input, output],
@@ -176,15 +215,19 @@ impl Conversation {
                 told.say("\"id\":\"r\"}}\r\n\r\n");
             }
             Form::Messages => {
+                told.say("{");
+                told.name("model", self.model);
                 told.say(&format!(
-                    "{{\"content\":[{{\"text\":{:?}}}],",
+                    "\"content\":[{{\"text\":{:?}}}],",
                     self.texts.concat()
                 ));
                 if self.has_usage {
                     told.say("\"usage\":{");
                     told.tell("input_tokens", "input", input);
                     told.say(",");
-                    told.tell("cache_read_input_tokens", "cached", 5);
+                    told.tell("cache_read_input_tokens", "cached", self.cached.into());
+                    told.say(",");
+                    told.tell("cache_creation_input_tokens", "written", 7);
                     told.say(",");
                     told.tell("output_tokens", "output", output);
                     told.say("},");
@@ -212,12 +255,14 @@ impl Conversation {
     }
 
     fn chat(&self, told: &mut Told, input: u64, output: u64) {
+        told.say("{");
+        told.name("model", self.model);
         told.say(&format!(
-            "{{\"choices\":[{{\"message\":{:?}}}],",
+            "\"choices\":[{{\"message\":{:?}}}],",
             self.texts.concat()
         ));
         if self.has_usage {
-            usage(
+            self.usage(
                 told,
                 ["prompt_tokens", "completion_tokens"],
                 [input, output],
@@ -229,8 +274,10 @@ impl Conversation {
 
     fn chat_stream(&self, told: &mut Told, input: u64, output: u64) {
         for (place, text) in (1..).zip(&self.texts) {
+            told.say("data: {");
+            told.name("model", self.model);
             told.say(&format!(
-                "data: {{\"choices\":[{{\"delta\":{{\"content\":{text:?}}}}}],"
+                "\"choices\":[{{\"delta\":{{\"content\":{text:?}}}}}],"
             ));
             if matches!(self.form, Form::ChatStreamCumulative) && self.has_usage {
                 told.say("\"usage\": {");
@@ -244,7 +291,7 @@ impl Conversation {
         }
         if self.has_usage {
             told.say("data: {\"choices\":[],");
-            usage(
+            self.usage(
                 told,
                 ["prompt_tokens", "completion_tokens"],
                 [input, output],
@@ -255,7 +302,9 @@ impl Conversation {
     }
 
     fn messages_stream(&self, told: &mut Told, input: u64, output: u64) {
-        told.say("event: message_start\ndata: {\"message\":{\"usage\":{");
+        told.say("event: message_start\ndata: {\"message\":{");
+        told.name("model", self.model);
+        told.say("\"usage\":{");
         if self.has_usage {
             told.tell("input_tokens", "input", input);
             told.say(",");
@@ -284,6 +333,8 @@ impl Conversation {
             told.say("\"usageMetadata\":{");
             told.tell("promptTokenCount", "input", input);
             told.say(",");
+            told.tell("cachedContentTokenCount", "of input", self.cached.into());
+            told.say(",");
             told.tell("candidatesTokenCount", "output", output);
             told.say(",");
             told.tell("thoughtsTokenCount", "thoughts", 3);
@@ -291,7 +342,22 @@ impl Conversation {
             told.tell("totalTokenCount", "total", input + output + 3);
             told.say("},");
         }
-        told.say("\"modelVersion\":\"g\"}");
+        told.name("modelVersion", self.model);
+        told.say("\"role\":\"model\"}");
+    }
+
+    fn usage(&self, told: &mut Told, [first, second]: [&str; 2], [input, output]: [u64; 2]) {
+        told.say("\"usage\": {");
+        told.tell(first, "input", input);
+        told.say(&format!(
+            ",\"details\":{{\"total_tokens\":99}},\"{first}_details\":{{"
+        ));
+        told.tell("cached_tokens", "of input", self.cached.into());
+        told.say("},");
+        told.tell(second, "output", output);
+        told.say(", ");
+        told.tell("total_tokens", "total", input + output);
+        told.say(" }");
     }
 
     /// Returns the bytes that are sent.
@@ -312,15 +378,19 @@ impl Conversation {
         bytes
     }
 
-    /// Returns what the bytes that are sent say that was used.
-    fn used(&self) -> Option<u64> {
+    /// Returns how many bytes of the text can be read from those that are sent.
+    pub(super) fn read(&self) -> usize {
         let bytes = self.bytes();
-        let read = if self.is_compressed {
+        if self.is_compressed {
             inflated(&bytes)
         } else {
             bytes.len()
-        };
-        self.told().used(read)
+        }
+    }
+
+    /// Returns what the bytes that are sent say that was used.
+    fn used(&self) -> Option<u64> {
+        self.told().used(self.read())
     }
 
     pub(super) fn tells_its_usage(&self) -> bool {
@@ -347,16 +417,6 @@ impl Conversation {
             is_cut: self.cut.is_some(),
         }
     }
-}
-
-fn usage(told: &mut Told, [first, second]: [&str; 2], [input, output]: [u64; 2]) {
-    told.say("\"usage\": {");
-    told.tell(first, "input", input);
-    told.say(",\"details\":{\"total_tokens\":99},");
-    told.tell(second, "output", output);
-    told.say(", ");
-    told.tell("total_tokens", "total", input + output);
-    told.say(" }");
 }
 
 /// Returns how many bytes of the text are in the first bytes of a compressed one.

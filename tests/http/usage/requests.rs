@@ -35,7 +35,7 @@ fn used(limits: &RateLimitLayer, key: key::Key) -> u32 {
     decision.binding().unwrap().1.used()
 }
 
-fn post(body: &str) -> Request<Full<Bytes>> {
+pub(super) fn post(body: &str) -> Request<Full<Bytes>> {
     let request = Request::post("/v1").header(CONTENT_TYPE, JSON);
     request.body(Full::from(body.to_owned())).unwrap()
 }

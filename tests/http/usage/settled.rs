@@ -38,7 +38,7 @@ fn layer(settle: impl Into<Settle>) -> RateLimitLayer {
     builder.store(store).build().unwrap()
 }
 
-fn used(layer: &RateLimitLayer) -> u32 {
+pub(super) fn used(layer: &RateLimitLayer) -> u32 {
     let limiter = layer.limiter();
     let key = key::global().key_of(()).unwrap();
     let decision = now(limiter.peek(key, 0)).unwrap();
@@ -46,7 +46,11 @@ fn used(layer: &RateLimitLayer) -> u32 {
 }
 
 /// Sends one request, reads as much of the response as there is, and returns it.
-fn send<B>(layer: &RateLimitLayer, prompt: u64, response: impl FnOnce() -> Response<B>) -> Vec<u8>
+pub(super) fn send<B>(
+    layer: &RateLimitLayer,
+    prompt: u64,
+    response: impl FnOnce() -> Response<B>,
+) -> Vec<u8>
 where
     B: Body<Data = Bytes, Error = Infallible>,
 {
@@ -83,7 +87,7 @@ fn send_to<B>(
     }));
 }
 
-fn usage_of(form: Form) -> Usage {
+pub(super) fn usage_of(form: Form) -> Usage {
     match form {
         Form::Chat
         | Form::ChatStream
@@ -116,7 +120,7 @@ proptest! {
 }
 
 /// A response with this body.
-fn json(body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+pub(super) fn json(body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     Response::builder()
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(body.into()))

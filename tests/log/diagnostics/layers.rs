@@ -151,3 +151,37 @@ fn a_usage_that_cannot_be_read_is_warned_of() {
     let ((), lines) = Log::of(|| (0..3).for_each(|_| send("{}")));
     assert_warns_once(&lines, "TRL038", "policy \"usage that is unread\"");
 }
+
+/// A service may name any number of models. The first without a price is told.
+#[cfg(feature = "usage")]
+#[test]
+fn a_model_without_a_price_is_warned_of_by_its_name() {
+    use tower_ratelimit::usage::{self, Money, Price, Prices};
+    let price = Price::new(Money::whole(1), Money::whole(2));
+    let prices = Prices::new([("priced", price)]).unwrap();
+    let send = |prices: &Prices, body: &'static str| {
+        let spend = Policy::new("spend", FixedWindow::per_hour(100))
+            .key(key::global())
+            .settle(usage::openai().priced(prices));
+        let layer = RateLimitLayer::builder().policy(spend).build().unwrap();
+        let answer = move || async move { ([("content-type", "application/json")], body) };
+        let app: Router = Router::new().route("/", get(answer)).layer(layer);
+        let response = block_on(app.oneshot(Request::new(Body::empty()))).unwrap();
+        block_on(response.into_body().collect()).unwrap();
+    };
+    let first = r#"{"model":"unpriced\n1","usage":{"total_tokens":1}}"#;
+    let second = r#"{"model":"unpriced 2","usage":{"total_tokens":1}}"#;
+    let known = r#"{"model":"priced","usage":{"total_tokens":1}}"#;
+    let all = prices.clone().other(price);
+    let ((), lines) = Log::of(|| {
+        send(&prices, known);
+        send(&all, first);
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+    let ((), lines) = Log::of(|| {
+        for body in [first, second, first] {
+            send(&prices, body);
+        }
+    });
+    assert_warns_once(&lines, "TRL040", "model \"unpriced\\n1\"");
+}

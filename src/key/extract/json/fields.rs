@@ -53,6 +53,9 @@ pub enum Unread {
     /// A text stands twice in it, or is longer than 256 bytes. A server may read either of two, so it cannot be
     /// said which one counts. Names that differ in case alone count as one.
     Unclear,
+    /// A header of the Model Context Protocol says something else than the body: see
+    /// [`ReadJsonLayer::mcp`](crate::middleware::ReadJsonLayer::mcp).
+    HeaderMismatch,
 }
 
 /// The paths that are looked for in a body.
@@ -61,12 +64,16 @@ pub(crate) struct WantedFields {
     paths: Vec<(JsonPath, Kind)>,
     /// Whether a path that is not among them counts as one that the body does not have.
     are_all: bool,
+    /// Whether the headers of the Model Context Protocol have to say what the body says.
+    are_in_headers: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Text,
     Number,
+    /// A text for a price, which no policy names.
+    Model,
 }
 
 impl WantedFields {
@@ -80,11 +87,16 @@ impl WantedFields {
         self.add(path, Kind::Number)
     }
 
+    /// Adds the path of a text for a price, which may be unclear.
+    pub(crate) fn model(&mut self, path: &str) -> Result<(), ConfigError> {
+        self.add(path, Kind::Model)
+    }
+
     fn add(&mut self, path: &str, kind: Kind) -> Result<(), ConfigError> {
         let parsed = JsonPath::parse(path, EXAMPLE)?;
         let mut known = self.paths.iter_mut().filter(|(path, _)| *path == parsed);
         if let Some((_, of)) = known.next() {
-            if kind == Kind::Text {
+            if kind == Kind::Text || *of == Kind::Model {
                 *of = kind;
             }
             return Ok(());
@@ -95,6 +107,11 @@ impl WantedFields {
         }
         self.paths.push((parsed, kind));
         Ok(())
+    }
+
+    /// Has the headers of the Model Context Protocol say what the body says.
+    pub(super) fn also_in_headers(&mut self) {
+        self.are_in_headers = true;
     }
 
     /// Takes other paths for those of fields that no body has.
@@ -143,6 +160,19 @@ impl JsonFields {
         Arc::new(wanted).unread(Unread::Unwanted, 0)
     }
 
+    /// Returns whether headers of the Model Context Protocol have to say what has been read.
+    pub(super) fn are_in_headers(&self) -> bool {
+        self.wanted.are_in_headers && self.unread.is_none()
+    }
+
+    /// Returns the fields of a request whose headers say something else.
+    pub(super) fn mismatched(self) -> Self {
+        Self {
+            unread: Some(Unread::HeaderMismatch),
+            ..self
+        }
+    }
+
     /// Returns the text at a path that the layer reads as a text. `None` if it is absent, stands there twice, is longer than 256
     /// bytes, or was not read.
     pub fn text(&self, path: &str) -> Option<&str> {
@@ -179,7 +209,9 @@ impl JsonFields {
 
     /// Returns whether this path was looked for.
     pub(crate) fn knows(&self, path: &str) -> bool {
-        self.wanted.are_all || self.place(path).is_some()
+        let mut paths = self.wanted.paths.iter();
+        let is_named = paths.any(|(known, kind)| known.is(path) && *kind != Kind::Model);
+        self.wanted.are_all || is_named
     }
 }
 
@@ -190,6 +222,7 @@ impl fmt::Display for Unread {
             Self::TooLong => "the body is too long",
             Self::NotJson => "the body is no JSON, or has a content coding",
             Self::Malformed => "the body is not one JSON object",
+            Self::HeaderMismatch => "a header says something else than the body",
             Self::Unclear => "a text stands twice in the body, or is too long",
         })
     }

@@ -2,6 +2,7 @@
 
 mod field;
 mod fields;
+mod mcp;
 mod path;
 mod scan;
 
@@ -9,7 +10,8 @@ pub(crate) use self::field::NOT_READ;
 pub use self::field::{json, try_json};
 pub(crate) use self::fields::WantedFields;
 pub use self::fields::{JsonFields, Unread};
+pub use self::mcp::mcp_name;
 pub(crate) use self::path::{JsonPath, LONGEST_NAME};
 pub(crate) use self::scan::whole_number;
 
-use super::{Extractor, Head, IntoKey, Key, Keyed, Missing, Origin, Typed};
+use super::{Extractor, Head, IntoKey, Key, KeyOf, Keyed, Missing, Origin, Read, Typed};
