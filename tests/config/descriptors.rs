@@ -78,7 +78,47 @@ fn entries_are_names_values_and_patterns() {
         (limit.domain(), limit.line(), limit.mode()),
         ("shop", Some(1), Mode::Shadow)
     );
-    assert!(limit.is_together() && limit.is_charged_after());
+    // Where there is a pattern.
+    let together: Vec<bool> = limit.together().collect();
+    assert_eq!(together, [false, true, false, false]);
+    assert!(limit.is_charged_after() && !limit.is_alternative());
+}
+
+#[test]
+fn an_entry_is_a_text_or_a_table() {
+    let limit = only(
+        "[[envoy]]\ndomain = \"shop\"\nentries = [\"tenant=*\", { key = \"a=b\" }, { key = \"path\", value = \"/*\", together = true, \
+         in_metrics = true }]\nquota = \"5/hour\"",
+    );
+    let entries: Vec<_> = limit.entries().collect();
+    assert_eq!(
+        entries,
+        [("tenant", Some("*")), ("a=b", None), ("path", Some("/*"))]
+    );
+    let together: Vec<bool> = limit.together().collect();
+    let in_metrics: Vec<bool> = limit.in_metrics().collect();
+    assert_eq!(
+        (together, in_metrics),
+        (vec![false, false, true], vec![false, false, true])
+    );
+}
+
+#[test]
+fn a_table_may_replace_others_and_be_an_alternative_of_others() {
+    let fields =
+        "quota = \"5/hour\"\nname = \"gold\"\nreplaces = [\"all\", \"free\"]\nalternative = true";
+    let limit = only(&table(fields));
+    let replaces: Vec<&str> = limit.replaces().collect();
+    assert_eq!(
+        (limit.name(), replaces, limit.is_alternative()),
+        (Some("gold"), vec!["all", "free"], true)
+    );
+    assert_eq!(
+        config(&table(fields)).understood().to_string(),
+        "shop/tenant  anchored-window 5/hour, an alternative, named gold, replaces all, free  envoy  line 1\n"
+    );
+    let limit = only(&table("quota = \"5/hour\"\nreplaces = \"all\""));
+    assert_eq!((limit.name(), limit.replaces().len()), (None, 1));
 }
 
 #[test]
@@ -165,6 +205,38 @@ fn each_mistake_has_its_line_and_a_remedy() {
         (
             &table("quota = \"1/s\"\ntogether = true"),
             "5:12: envoy[0].together: no entry has a `*`",
+        ),
+        (
+            &table("quota = \"1/s\"\nname = \"\""),
+            "5:8: envoy[0].name: a name is empty; write one",
+        ),
+        (
+            &table("quota = \"1/s\"\nname = \"a\"\nreplaces = [\"b\", \"a\"]"),
+            "6:18: envoy[0].replaces[1]: a table does not replace itself; give the `name` of another one",
+        ),
+        (
+            &table("quota = \"1/s\"\nreplaces = \"\""),
+            "5:12: envoy[0].replaces: a name is empty; write one",
+        ),
+        (
+            &table("quota = \"1/s\"\nalternative = 1"),
+            "5:15: envoy[0].alternative: 1 is not true or false",
+        ),
+        (
+            "[[envoy]]\ndomain = \"d\"\nentries = [1]\nquota = \"1/s\"",
+            "3:12: envoy[0].entries[0]: 1 is not an entry; write a text, such as \"tenant\", or a table with `key`",
+        ),
+        (
+            "[[envoy]]\ndomain = \"d\"\nentries = [{ value = \"a\" }]\nquota = \"1/s\"",
+            "3:12: envoy[0].entries[0]: `key` is missing; name the key that Envoy sends",
+        ),
+        (
+            "[[envoy]]\ndomain = \"d\"\nentries = [{ key = \"a\", value = \"b\", together = true }]\nquota = \"1/s\"",
+            "3:49: envoy[0].entries[0].together: the value has no `*`; write one",
+        ),
+        (
+            "[[envoy]]\ndomain = \"d\"\nentries = [\"a=b\", { key = \"a\", values = \"b\" }]\nquota = \"1/s\"",
+            "3:32: envoy[0].entries[1].values: field \"values\" is unknown; did you mean \"value\"?",
         ),
         (
             &table("quota = \"1/s\"\nkey = \"client_ip\""),

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::digest::hexadecimal;
 use super::limits::{Own, algorithm, limit};
 use super::policy::{MODES, POLICY, ReadPolicy, UNKEYED, limit_of, unkeyed};
-use super::shape::{Field, Fields, Shape};
+use super::shape::{Field, Fields, Shape, TEXTS};
 use super::tree::{Value, quoted};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, TableAt};
@@ -23,9 +23,9 @@ static OWN: Vocabulary<()> = Vocabulary(&[
     setting("entries")
         .says(
             "The entries of the descriptor, in their order: \"tenant\" counts each value apart, \"path=/export\" has this value, \
-             and `*` in a value stands for any characters.",
+             and `*` in a value stands for any characters. A table has the same as `key` and `value`.",
         )
-        .together(Shape::List(&Shape::Text)),
+        .together(Shape::List(&Shape::Any(&[Shape::Text, Shape::Table(&ENTRY)]))),
     setting("policy")
         .says("The policy of this file whose limit holds, in place of a limit that stands here.")
         .together(Shape::Text),
@@ -35,9 +35,33 @@ static OWN: Vocabulary<()> = Vocabulary(&[
     setting("together")
         .says("Counts all values that match a `*` together.")
         .together(Shape::Flag),
+    setting("name")
+        .says("The name by which other tables replace this one.")
+        .together(Shape::Text),
+    setting("replaces")
+        .says("The names of other tables, which do not limit a request that this one limits too.")
+        .together(TEXTS),
+    setting("alternative")
+        .says("Lets a request pass that is over this limit and not over another alternative of it.")
+        .together(Shape::Flag),
     setting("charge")
         .says("Whether units are charged within the limit, or after the fact and past it; the default is before.")
         .together(Shape::Word(&CHARGE)),
+]);
+
+static ENTRY: Vocabulary<()> = Vocabulary(&[
+    setting("key")
+        .says("The key of the entry, which may have any characters.")
+        .together(Shape::Text),
+    setting("value")
+        .says("The value, in which `*` stands for any characters. Without it, each value is counted apart.")
+        .together(Shape::Text),
+    setting("together")
+        .says("Counts all values that match the `*` together.")
+        .together(Shape::Flag),
+    setting("in_metrics")
+        .says("Whether the metrics have the value of each request; a client that chooses it makes many series.")
+        .together(Shape::Flag),
 ]);
 
 static CHARGE: [(&str, bool); 2] = [("before", false), ("after", true)];
@@ -61,7 +85,14 @@ const LONGEST: usize = 1_024;
 const MOST_ENTRIES: usize = 16;
 
 /// A key, and the value or the pattern of one.
-type Entry = (String, Option<String>);
+#[derive(Clone, Debug)]
+struct Entry {
+    key: String,
+    value: Option<String>,
+    /// Whether all values that match are counted together.
+    is_together: bool,
+    is_in_metrics: bool,
+}
 
 /// The limit of a descriptor that Envoy sends to a rate limit service: a table `envoy` of a file.
 #[derive(Clone, Debug)]
@@ -70,7 +101,9 @@ pub struct DescriptorLimit {
     entries: Vec<Entry>,
     policy: Policy,
     mode: Mode,
-    is_together: bool,
+    name: Option<String>,
+    replaces: Vec<String>,
+    is_alternative: bool,
     is_charged_after: bool,
     line: Option<usize>,
 }
@@ -84,7 +117,17 @@ impl DescriptorLimit {
     /// Returns the entries: a key, and the value, in which `*` stands for any characters. Without a value, each value is counted
     /// apart.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = (&str, Option<&str>)> {
-        self.entries.iter().map(borrowed)
+        self.entries.iter().map(Entry::borrowed)
+    }
+
+    /// Returns for each entry whether all values that match its `*` are counted together.
+    pub fn together(&self) -> impl ExactSizeIterator<Item = bool> {
+        self.entries.iter().map(|entry| entry.is_together)
+    }
+
+    /// Returns for each entry whether metrics have the value of each request.
+    pub fn in_metrics(&self) -> impl ExactSizeIterator<Item = bool> {
+        self.entries.iter().map(|entry| entry.is_in_metrics)
     }
 
     /// Returns the policy, whose name is made of the domain and the entries.
@@ -97,9 +140,19 @@ impl DescriptorLimit {
         self.mode
     }
 
-    /// Returns whether all values that match a `*` are counted together.
-    pub fn is_together(&self) -> bool {
-        self.is_together
+    /// Returns the name by which other limits replace this one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Returns the names of the limits that do not hold for a request that this one limits too.
+    pub fn replaces(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.replaces.iter().map(String::as_str)
+    }
+
+    /// Returns whether it refuses a request only if all alternatives of that request do.
+    pub fn is_alternative(&self) -> bool {
+        self.is_alternative
     }
 
     /// Returns whether units are charged after the fact: whole, and past the limit.
@@ -118,19 +171,32 @@ impl DescriptorLimit {
         for (is_so, what) in [
             (self.mode == Mode::Shadow, ", in shadow"),
             (self.mode == Mode::Off, ", off"),
-            (self.is_together, ", all values together"),
+            (self.together().any(|it| it), ", all values together"),
+            (self.is_alternative, ", an alternative"),
             (self.is_charged_after, ", charged after"),
         ] {
             if is_so {
                 says += what;
             }
         }
+        if let Some(name) = &self.name {
+            says += &format!(", named {name}");
+        }
+        if !self.replaces.is_empty() {
+            says += &format!(", replaces {}", self.replaces.join(", "));
+        }
         says
     }
 }
 
-fn borrowed((key, value): &Entry) -> (&str, Option<&str>) {
-    (key, value.as_deref())
+impl Entry {
+    fn borrowed(&self) -> (&str, Option<&str>) {
+        (&self.key, self.value.as_deref())
+    }
+
+    fn has_pattern(&self) -> bool {
+        self.value.as_ref().is_some_and(|value| value.contains('*'))
+    }
 }
 
 /// Reads all tables of a file with these policies.
@@ -151,10 +217,10 @@ pub(super) fn descriptors(
     };
     let tables = at.list()?;
     let read: Vec<_> = tables.iter().map(|at| file.table(at)).collect();
-    let mut seen: HashMap<(&str, &[Entry]), String> = HashMap::new();
+    let mut seen: HashMap<(&str, Vec<_>), String> = HashMap::new();
     for (at, limit) in tables.iter().zip(&read) {
         let Some(limit) = limit else { continue };
-        if let Some(before) = seen.insert((&limit.domain, &limit.entries), at.place()) {
+        if let Some(before) = seen.insert((&limit.domain, limit.entries().collect()), at.place()) {
             at.refuse::<()>(format!(
                 "the domain has these entries already ({before}); leave one of them"
             ));
@@ -176,23 +242,27 @@ impl<'w> Reader<'_, 'w> {
             .need("domain", remedy)
             .and_then(|at| name(at, at.text()?));
         let remedy = "name the keys of a descriptor, such as entries = [\"tenant\"]";
-        let entries = table.need("entries", remedy).and_then(entries);
+        let mut entries = table.need("entries", remedy).and_then(entries);
         let is_charged_after = match table.get("charge") {
             None => Some(false),
             Some(at) => at.one_of(&CHARGE),
         };
+        let is_alternative = table.get("alternative").map_or(Some(false), At::flag);
         let is_together = table.get("together").map_or(Some(false), At::flag);
         if let (Some(true), Some(entries), Some(at)) =
-            (is_together, &entries, table.get("together"))
-            && !entries.iter().any(has_pattern)
+            (is_together, &mut entries, table.get("together"))
         {
-            at.refuse::<()>(
-                "no entry has a `*`; write one, such as \"path=/export/*\", or leave it out",
-            );
+            let with_pattern = entries.iter_mut().filter(|entry| entry.has_pattern());
+            if with_pattern.map(|entry| entry.is_together = true).count() == 0 {
+                at.refuse::<()>(
+                    "no entry has a `*`; write one, such as \"path=/export/*\", or leave it out",
+                );
+            }
         }
+        let named = names(&table);
         let state = match (&domain, &entries) {
             (Some(domain), Some(entries)) => {
-                let entries: Vec<_> = entries.iter().map(borrowed).collect();
+                let entries: Vec<_> = entries.iter().map(Entry::borrowed).collect();
                 state_name(domain, &entries)
             }
             // The limit is read for its mistakes.
@@ -215,12 +285,16 @@ impl<'w> Reader<'_, 'w> {
             );
         }
         at.gives(&state, LimitRule::Policy);
+        is_together?;
+        let (name, replaces) = named?;
         Some(DescriptorLimit {
             domain: domain?,
             entries: entries?,
             policy,
             mode,
-            is_together: is_together?,
+            name,
+            replaces,
+            is_alternative: is_alternative?,
             is_charged_after: is_charged_after?,
             line: at.line(),
         })
@@ -295,13 +369,28 @@ fn mode(at: Option<&At<'_>>) -> Mode {
     said.map_or(Mode::Enforce, |(_, mode)| *mode)
 }
 
-fn has_pattern((_, value): &Entry) -> bool {
-    value.as_ref().is_some_and(|value| value.contains('*'))
+/// Reads the name of a table, and the names of those that it replaces.
+fn names(table: &TableAt<'_>) -> Option<(Option<String>, Vec<String>)> {
+    let own = match table.get("name") {
+        None => Some(None),
+        Some(at) => at.text().and_then(|text| name(at, text)).map(Some),
+    };
+    let replaced = table.get("replaces").map_or(Some(Vec::new()), |at| {
+        at.each(|at| {
+            let other = name(at, at.text()?)?;
+            if own.as_ref().is_some_and(|own| own.as_ref() == Some(&other)) {
+                return at
+                    .refuse("a table does not replace itself; give the `name` of another one");
+            }
+            Some(other)
+        })
+    });
+    Some((own?, replaced?))
 }
 
 fn name(at: &At<'_>, text: &str) -> Option<String> {
     match text.len() {
-        0 => at.refuse("a name is empty; give the one that Envoy sends"),
+        0 => at.refuse("a name is empty; write one"),
         1..=LONGEST => Some(text.to_owned()),
         length => at.refuse(format!("a name has {length} bytes; give {LONGEST} at most")),
     }
@@ -315,16 +404,52 @@ fn entries(at: &At<'_>) -> Option<Vec<Entry>> {
             "there are {number} entries; give 1 to {MOST_ENTRIES}"
         ));
     }
-    let entries = list.iter().map(|at| {
-        let text = at.text()?;
+    let entries: Vec<_> = list.iter().map(entry).collect();
+    entries.into_iter().collect()
+}
+
+fn entry(at: &At<'_>) -> Option<Entry> {
+    if !at.is_table() {
+        let Value::Text(text) = &at.node.value else {
+            return at
+                .expected("an entry; write a text, such as \"tenant\", or a table with `key`");
+        };
         let (key, value) = match text.split_once('=') {
             Some((key, value)) => (key, Some(value.to_owned())),
-            None => (text, None),
+            None => (&**text, None),
         };
-        Some((name(at, key)?, value))
-    });
-    let entries: Vec<_> = entries.collect();
-    entries.into_iter().collect()
+        return Some(Entry {
+            key: name(at, key)?,
+            value,
+            is_together: false,
+            is_in_metrics: false,
+        });
+    }
+    let table = at.table(&ENTRY)?;
+    let remedy = "name the key that Envoy sends, such as { key = \"tenant\" }";
+    let key = table
+        .need("key", remedy)
+        .and_then(|at| name(at, at.text()?));
+    let value = match table.get("value") {
+        None => Some(None),
+        Some(at) => at.text().map(|text| Some(text.to_owned())),
+    };
+    let is_together = table.get("together").map_or(Some(false), At::flag);
+    let is_in_metrics = table.get("in_metrics").map_or(Some(false), At::flag);
+    let entry = Entry {
+        key: key?,
+        value: value?,
+        is_together: is_together?,
+        is_in_metrics: is_in_metrics?,
+    };
+    if let Some(at) = table.get("together")
+        && entry.is_together
+        && !entry.has_pattern()
+    {
+        return at
+            .refuse("the value has no `*`; write one, such as \"/export/*\", or leave it out");
+    }
+    Some(entry)
 }
 
 /// The longest name of a policy.

@@ -6,6 +6,7 @@ mod check;
 mod descriptors;
 mod explain;
 mod healthcheck;
+mod import;
 mod length;
 mod log;
 mod replay;
@@ -41,6 +42,7 @@ enum Command {
     Explain(Box<explain::Explain>),
     Replay(replay::Replay),
     Suggest(suggest::Suggest),
+    Import(import::Import),
     Healthcheck(healthcheck::Healthcheck),
     /// Print the JSON Schema of a file of limits
     Schema,
@@ -100,6 +102,7 @@ impl Command {
             Self::Explain(explain) => explain.run(),
             Self::Replay(replay) => replay.run(),
             Self::Suggest(suggest) => suggest.run(),
+            Self::Import(import) => import.run(),
             Self::Healthcheck(healthcheck) => healthcheck.run(),
             Self::Schema => print(&config::schema()),
             Self::Completions { shell } => {

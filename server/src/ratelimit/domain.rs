@@ -62,6 +62,8 @@ impl Domain {
     ) -> Result<Self, ConfigError> {
         let mut rules: Vec<&Arc<Rule>> = Vec::new();
         file.top.each(&mut |rule| rules.push(rule));
+        // The headers of a response have the limits in this order, which is to be the same on all nodes.
+        rules.sort_by_key(|rule| (rule.line, rule.policy.name()));
         let mut builder = Limiter::builder();
         for rule in &rules {
             if rule.algorithm().is_none() {

@@ -126,7 +126,10 @@ impl fmt::Display for Shown<'_> {
         let Self(rule) = self;
         write!(f, "{}", rule.policy.algorithm())?;
         for (is_it, what) in [
-            (rule.is_together, "all values together"),
+            (
+                rule.entries.iter().any(|its| its.is_together),
+                "all values together",
+            ),
             (rule.is_shadow, "in shadow"),
             (rule.is_quota, "a quota among others"),
             (rule.settles, "settles"),

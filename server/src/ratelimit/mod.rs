@@ -2,13 +2,14 @@
 //!
 //! `yaml.rs` reads a text, `file/` the limits in it, `tables.rs` those of the file of limits, and `directory.rs` all of them. `rules.rs` finds the limit of a
 //! descriptor, `domain.rs` has the limiter of all limits of a domain, `question.rs` decides about a request, and `standby.rs` has the
-//! limiter for requests that the store does not answer in time. `answer.rs` writes the answer for Envoy. `json.rs` takes the same questions over HTTP.
+//! limiter for requests that the store does not answer in time. `answer.rs` writes the answer for Envoy. `import.rs` writes files as tables. `json.rs` takes the same questions over HTTP.
 
 mod answer;
 mod directory;
 mod domain;
 mod explain;
 mod file;
+mod import;
 pub(crate) mod json;
 mod question;
 mod rules;
@@ -33,6 +34,7 @@ use tower_ratelimit::{ConfigError, Limiter};
 pub use self::answer::Headers;
 pub use self::directory::Mistakes;
 pub use self::explain::{explain, understood};
+pub use self::import::{Imported, import};
 
 use self::directory::{Domains, Sources, Texts};
 use self::domain::{Domain, Open, Unusable};

@@ -15,7 +15,6 @@ use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::
 
 /// The limit of a descriptor in a file.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a field of the file")]
 pub(super) struct Rule {
     /// The limit, under the name of its state.
     pub(super) policy: Policy,
@@ -30,14 +29,20 @@ pub(super) struct Rule {
     pub(super) is_quota: bool,
     /// Whether it counts whole what it is told, past the limit.
     pub(super) settles: bool,
-    /// Whether all values that match a pattern are counted together, at each of its entries.
-    pub(super) is_together: bool,
-    /// Whether each value is counted apart in the statistics.
-    pub(super) is_detailed: bool,
+    pub(super) entries: Vec<OfEntry>,
     pub(super) metadata: Option<Struct>,
     /// The line of the file, if its form has lines.
     pub(super) line: Option<usize>,
     pub(super) counts: Arc<Counts>,
+}
+
+/// What a limit does with the value of an entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OfEntry {
+    /// Whether all values that match the pattern are counted together.
+    pub(super) is_together: bool,
+    /// Whether the statistics have the value of the request.
+    pub(super) is_told: bool,
 }
 
 impl Rule {
@@ -64,6 +69,8 @@ pub(super) struct Values {
 /// A descriptor of a file.
 #[derive(Debug, Default)]
 pub(super) struct Descriptor {
+    /// The line of the file, or 0 in a form that has none.
+    pub(super) line: usize,
     pub(super) rule: Option<Arc<Rule>>,
     pub(super) below: Level,
     /// Whether all values that match are counted together.
@@ -119,15 +126,17 @@ impl Level {
             steps.push(step);
         }
         let rule = steps.last()?.descriptor.rule.as_ref()?;
-        let is_shared = |step: &Step<'_>| rule.is_together || step.descriptor.is_shared;
-        let counted = entries.iter().zip(&steps).map(|(entry, step)| {
-            let pattern = step.value.filter(|_| is_shared(step));
+        let met = || entries.iter().zip(&steps).zip(&rule.entries);
+        let is_shared =
+            |step: &Step<'_>, its: &OfEntry| its.is_together || step.descriptor.is_shared;
+        let counted = met().map(|((entry, step), its)| {
+            let pattern = step.value.filter(|_| is_shared(step, its));
             (&*entry.key, pattern.unwrap_or(&entry.value))
         });
-        let tells = |step: &Step<'_>| rule.is_detailed || step.descriptor.tells_value;
-        let path = steps.iter().any(tells).then(|| {
-            let told = entries.iter().zip(&steps).map(|(entry, step)| {
-                let is_told = tells(step) && !is_shared(step);
+        let tells = |step: &Step<'_>, its: &OfEntry| its.is_told || step.descriptor.tells_value;
+        let path = met().any(|((_, step), its)| tells(step, its)).then(|| {
+            let told = met().map(|((entry, step), its)| {
+                let is_told = tells(step, its) && !is_shared(step, its);
                 let value = if is_told {
                     Some(&*entry.value)
                 } else {

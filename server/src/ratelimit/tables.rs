@@ -6,7 +6,7 @@ use tower_ratelimit::policy::Mode;
 use tower_ratelimit_config::DescriptorLimit;
 
 use super::file::{Domain, unit_of};
-use super::rules::{Level, Rule, path};
+use super::rules::{Level, OfEntry, Rule, path};
 use super::statistics::Statistics;
 
 /// What stands for the name of the file.
@@ -50,13 +50,19 @@ fn add(top: &mut Level, table: &DescriptorLimit, statistics: &Statistics) {
         unit: unit_of(period.unwrap_or_default()),
         multiplier: None,
         policy,
-        name: None,
-        replaces: Vec::new(),
+        name: table.name().map(str::to_owned),
+        replaces: table.replaces().map(str::to_owned).collect(),
         is_shadow: table.mode() == Mode::Shadow,
-        is_quota: false,
+        is_quota: table.is_alternative(),
         settles: table.is_charged_after(),
-        is_together: table.is_together(),
-        is_detailed: false,
+        entries: table
+            .together()
+            .zip(table.in_metrics())
+            .map(|(is_together, is_told)| OfEntry {
+                is_together,
+                is_told,
+            })
+            .collect(),
         metadata: None,
         line: table.line(),
         counts: statistics.of(table.domain(), &path),

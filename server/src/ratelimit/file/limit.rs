@@ -10,7 +10,7 @@ use tower_ratelimit_config::__internal::state_name;
 
 use super::fields::{Fields, OF_LIMIT, OF_REPLACED, Reader};
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use crate::ratelimit::rules::Rule;
+use crate::ratelimit::rules::{OfEntry, Rule};
 use crate::ratelimit::yaml::{Node, Value};
 
 impl Reader<'_> {
@@ -62,10 +62,15 @@ impl Reader<'_> {
             replaces,
             is_shadow,
             is_quota,
-            is_detailed,
             metadata,
             settles: self.flag(&its, "settles"),
-            is_together: false,
+            entries: vec![
+                OfEntry {
+                    is_together: false,
+                    is_told: is_detailed
+                };
+                self.steps.len()
+            ],
             line: Some(self.source.line(&node.span)),
             counts: self.statistics.of(&self.domain, &path),
             path,

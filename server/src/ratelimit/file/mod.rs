@@ -133,6 +133,7 @@ impl Reader<'_> {
             self.refuse(fields, "share_threshold", message);
         }
         Descriptor {
+            line: self.source.line(&fields.span),
             rule: self.rule(fields),
             is_shared,
             tells_value: self.flag(fields, "value_to_metric"),

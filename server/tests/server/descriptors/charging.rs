@@ -19,7 +19,7 @@ use crate::scene::LONG;
 
 use super::{Folder, START, Scene, With, codes, descriptor, header, passes, request, until_reset};
 
-const FILE: &str = "
+pub(super) const FILE: &str = "
 domain: shop
 descriptors:
 - key: tenant
@@ -319,10 +319,8 @@ async fn the_limit_of_a_descriptor_comes_before_the_file() {
     assert_eq!((passes(&answer), codes(&answer)), (true, vec![Code::Ok]));
 }
 
-#[tokio::test]
-async fn of_quotas_one_has_to_have_room() {
-    let scene = Scene::new(
-        "
+/// Quotas, of which one has to have room.
+pub(super) const QUOTAS: &str = "
 domain: shop
 descriptors:
 - key: provider
@@ -337,8 +335,11 @@ descriptors:
   rate_limit: { unit: hour, requests_per_unit: 2 }
 - key: tenant
   rate_limit: { unit: hour, requests_per_unit: 10 }
-",
-    );
+";
+
+#[tokio::test]
+async fn of_quotas_one_has_to_have_room() {
+    let scene = Scene::new(QUOTAS);
     let (a, b) = (
         descriptor(&[("provider", "a")]),
         descriptor(&[("provider", "b")]),

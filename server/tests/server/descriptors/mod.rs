@@ -2,6 +2,7 @@
 
 mod calls;
 mod charging;
+mod import;
 mod mistakes;
 mod model;
 mod tables;

@@ -17,7 +17,7 @@ use super::{START, Scene, With, descriptor, request};
 /// How many requests there are, unless `DESCRIPTOR_REQUESTS` says another number.
 const REQUESTS: u32 = 5_000;
 
-const FILE: &str = "
+pub(super) const FILE: &str = "
 domain: shop
 descriptors:
 - key: tenant

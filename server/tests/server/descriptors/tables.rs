@@ -54,7 +54,7 @@ charge = \"after\"
 ";
 
 /// The limits of a text, whose time the test moves.
-fn scene(text: &str) -> (RateLimits, ManualClock) {
+pub(super) fn scene(text: &str) -> (RateLimits, ManualClock) {
     let clock = ManualClock::at(Micros::new(START * 1_000_000));
     let store = MemoryStore::new().clock(clock.clone());
     let config = Config::builder().store(store).parse(text, Format::Toml);

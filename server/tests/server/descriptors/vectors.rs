@@ -6,7 +6,7 @@ use ratelimitd::ratelimit::explain;
 use super::{Scene, With, codes, descriptor};
 use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
-const FILE: &str = "
+pub(super) const FILE: &str = "
 domain: shop
 descriptors:
 - key: key1
@@ -64,6 +64,41 @@ descriptors:
   rate_limit: { unit: month, requests_per_unit: 7 }
 - key: year
   rate_limit: { unit: Year, requests_per_unit: 8, name: yearly }
+";
+
+/// Limits of which one replaces another.
+pub(super) const REPLACING: &str = "
+domain: shop
+descriptors:
+- key: k1
+  value: v1
+  descriptors:
+  - key: user
+    value: u
+    rate_limit: { unit: hour, requests_per_unit: 5, name: n }
+- key: k2
+  value: v2
+  descriptors:
+  - key: user
+    value: u
+    rate_limit: { unit: hour, requests_per_unit: 10, replaces: [{ name: n }] }
+- key: k3
+  rate_limit: { unlimited: true, replaces: [{ name: n }] }
+";
+
+/// Limits whose keys and values are one text when they are joined.
+pub(super) const ALIKE: &str = "
+domain: shop
+descriptors:
+- key: a_b
+  rate_limit: { unit: hour, requests_per_unit: 1 }
+- key: a
+  value: b
+  rate_limit: { unit: hour, requests_per_unit: 2 }
+- key: a
+  descriptors:
+  - key: b
+    rate_limit: { unit: hour, requests_per_unit: 3 }
 ";
 
 /// The entries of a request, and the limit with its unit and its path.
@@ -181,26 +216,7 @@ async fn values_that_share_a_threshold_are_counted_together_and_others_apart() {
 
 #[tokio::test]
 async fn a_limit_replaces_others_of_the_same_request() {
-    let scene = Scene::new(
-        "
-domain: shop
-descriptors:
-- key: k1
-  value: v1
-  descriptors:
-  - key: user
-    value: u
-    rate_limit: { unit: hour, requests_per_unit: 5, name: n }
-- key: k2
-  value: v2
-  descriptors:
-  - key: user
-    value: u
-    rate_limit: { unit: hour, requests_per_unit: 10, replaces: [{ name: n }] }
-- key: k3
-  rate_limit: { unlimited: true, replaces: [{ name: n }] }
-",
-    );
+    let scene = Scene::new(REPLACING);
     let first = descriptor(&[("k1", "v1"), ("user", "u")]);
     let second = descriptor(&[("k2", "v2"), ("user", "u")]);
     let answer = scene.ask(vec![first.clone(), second.clone()]).await;
@@ -218,21 +234,7 @@ descriptors:
 
 #[tokio::test]
 async fn keys_that_are_one_text_when_they_are_joined_stay_apart() {
-    let scene = Scene::new(
-        "
-domain: shop
-descriptors:
-- key: a_b
-  rate_limit: { unit: hour, requests_per_unit: 1 }
-- key: a
-  value: b
-  rate_limit: { unit: hour, requests_per_unit: 2 }
-- key: a
-  descriptors:
-  - key: b
-    rate_limit: { unit: hour, requests_per_unit: 3 }
-",
-    );
+    let scene = Scene::new(ALIKE);
     for (entries, expected) in [
         (&[("a_b", "")][..], 1),
         (&[("a", "b")], 2),
