@@ -94,8 +94,8 @@ bench-redis: servers ## one decision in Redis beside the cost of a round trip, i
 	cargo bench --package tower-ratelimit-benches --bench redis
 	cargo run --release --quiet --package tower-ratelimit-benches --bin table -- redis
 
-bench-once: servers ## tests of the tables, and every benchmark once, unmeasured
-	cargo test --quiet --release --package tower-ratelimit-benches --lib
+bench-once: servers ## tests of the tables, the limits of peers beside ours, and every benchmark once, unmeasured
+	cargo test --quiet --release --package tower-ratelimit-benches --lib --test migrating
 	cargo bench --quiet --package tower-ratelimit-benches --no-run
 	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer --bench limits --bench redis -- --test
 

@@ -87,4 +87,19 @@ pub mod testing {}
 
 #[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
-pub mod migrating {}
+pub mod migrating {
+    #[doc = include_str!("../docs/migrating/tower-governor.md")]
+    pub mod tower_governor {}
+
+    #[doc = include_str!("../docs/migrating/axum-governor.md")]
+    pub mod axum_governor {}
+
+    #[doc = include_str!("../docs/migrating/actix.md")]
+    pub mod actix {}
+
+    #[doc = include_str!("../docs/migrating/express-rate-limit.md")]
+    pub mod express_rate_limit {}
+
+    #[doc = include_str!("../docs/migrating/bucket4j.md")]
+    pub mod bucket4j {}
+}

@@ -41,7 +41,7 @@
 //! # Where to go
 //!
 //! - [`guide`]: a page for each subject: [which algorithm](guide::choosing), keys, responses,
-//!   waiting, gRPC, stores, many nodes, testing, migrating from `tower_governor`
+//!   waiting, gRPC, stores, many nodes, testing, migrating from another limiter
 //! - [`middleware`]: the layer and its defaults
 //! - [`algorithm`]: what each algorithm admits
 //! - [`key`]: what a limit counts by

@@ -63,8 +63,10 @@
 //! | `X-RateLimit-Remaining` with `-Reset` or `-Reset-After`, `X-Rate-Limit-*`, and `RateLimit-*` of drafts before it was one header | on any response without the above |
 //! | `google.rpc.RetryInfo` among the details (features `client` and `tonic`), else `Retry-After` | with `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, in the header section |
 //!
-//! - The layer ignores malformed headers, as their specifications say; numbers from a cache (`Age`); and policies
-//!   that count something other than requests (`qu`).
+//! - The layer ignores malformed headers, as their specifications say; parameters that it does not know; numbers from a cache
+//!   (`Age`); and policies that count something other than requests (`qu`).
+//! - In `RateLimit`, the names `a` and `w` of the draft's next version are read like `r` and `t`, and a policy may then be named by a
+//!   token.
 //! - `X-RateLimit-Reset` has no specification. A number below 1,000,000,000 is read as seconds from now; from
 //!   there on as a time in seconds since the Unix epoch; from 1,000,000,000,000 on in milliseconds.
 //! - Dates and times go by the server's clock, if the response has a `Date`.

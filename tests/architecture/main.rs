@@ -5,6 +5,7 @@ mod circles;
 mod examples;
 mod internal;
 mod orphans;
+mod unix;
 mod way;
 
 use std::fs;

@@ -13,6 +13,7 @@ mod factors;
 mod hostile_states;
 #[cfg(all(feature = "axum", feature = "redis"))]
 mod limiters;
+mod migrating;
 mod outcomes;
 mod packing;
 mod restart;

@@ -1,5 +1,7 @@
 //! `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11: a list of strings, each with the integers
-//! `r` and perhaps `t`. A malformed header is ignored as a whole.
+//! `r` and perhaps `t`. A malformed header is ignored as a whole, and a parameter of another name is ignored by itself.
+//!
+//! The editors' copy of the next draft calls the two `a` and `w`, and lets the name of a policy be a token. That is read too.
 
 use std::time::Duration;
 
@@ -18,7 +20,8 @@ pub(super) fn quota(headers: &HeaderMap) -> Option<Quota> {
     let mut fewest: Option<Quota> = None;
     for member in limits {
         let (name, quota) = limit(member)?;
-        if others.contains(&name) {
+        // The next draft compares names without case.
+        if others.iter().any(|other| other.eq_ignore_ascii_case(&name)) {
             continue;
         }
         fewest = Some(match fewest {
@@ -47,8 +50,14 @@ fn counted_otherwise(headers: &HeaderMap) -> Vec<String> {
 
 fn limit(member: ListEntry) -> Option<(String, Quota)> {
     let (name, item) = named(member)?;
-    let remaining = non_negative(item.params.get("r")?)?;
-    let window = match item.params.get("t") {
+    let [remaining, window] = match item.params.get("r") {
+        Some(remaining) if item.bare_item.as_string().is_some() => {
+            [Some(remaining), item.params.get("t")]
+        }
+        _ => [item.params.get("a"), item.params.get("w")],
+    };
+    let remaining = non_negative(remaining?)?;
+    let window = match window {
         Some(window) => Some(Duration::from_secs(non_negative(window)?)),
         None => None,
     };
@@ -59,7 +68,11 @@ fn named(member: ListEntry) -> Option<(String, Item)> {
     let ListEntry::Item(item) = member else {
         return None;
     };
-    let name = item.bare_item.as_string()?.as_str().to_owned();
+    let name = match &item.bare_item {
+        BareItem::String(name) => name.as_str().to_owned(),
+        BareItem::Token(name) => name.as_str().to_owned(),
+        _ => return None,
+    };
     Some((name, item))
 }
 

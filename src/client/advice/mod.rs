@@ -262,6 +262,54 @@ mod tests {
         assert_eq!(advice(200, &[("ratelimit", &long)]), Advice::default());
     }
 
+    /// As in the copy of the draft that its editors work on.
+    #[test]
+    fn the_names_of_the_next_draft_are_read_beside_those_of_draft_11() {
+        let quota = |field: &str| advice(200, &[("ratelimit", field)]);
+        assert_eq!(quota("\"a\";a=0;w=50"), left(0, Some(50)));
+        assert_eq!(quota("default;a=0;w=50"), left(0, Some(50)));
+        assert_eq!(quota("\"a\";a=7"), left(7, None));
+        assert_eq!(quota("\"a\";r=9, b;a=2;w=1"), left(2, None));
+        // Draft 11 knows no `a` and no `w`.
+        assert_eq!(quota("\"a\";r=0;t=5;a=9;w=90"), left(0, Some(5)));
+        assert_eq!(quota("\"a\";w=90;r=0"), left(0, None));
+        for malformed in ["\"a\";a=-1", "\"a\";a=0;w=1.5", "\"a\";a", "a;w=5", "5;a=0"] {
+            assert_eq!(quota(malformed), Advice::default(), "{malformed}");
+        }
+        let fields = [
+            (
+                "ratelimit-policy",
+                "Bytes;q=9;qu=\"content-bytes\", calls;q=9",
+            ),
+            ("ratelimit", "bytes;a=0;w=9, calls;a=4;w=1"),
+        ];
+        assert_eq!(advice(200, &fields), left(4, None));
+    }
+
+    #[test]
+    fn a_parameter_that_is_unknown_is_ignored() {
+        for unknown in [
+            "c=2",
+            "c=-1.5",
+            "x",
+            "pk=:cHs=:",
+            "acme-burst=\"9\"",
+            "u=%\"%c3%bc\"",
+        ] {
+            for (field, expected) in [
+                (format!("\"a\";{unknown};r=0;t=7"), left(0, Some(7))),
+                (format!("\"a\";r=0;t=7;{unknown}"), left(0, Some(7))),
+                (format!("a;a=3;{unknown};w=7"), left(3, None)),
+            ] {
+                let fields = [
+                    ("ratelimit", &*field),
+                    ("ratelimit-partition", "\"a\";user_id;method"),
+                ];
+                assert_eq!(advice(200, &fields), expected, "{field}");
+            }
+        }
+    }
+
     #[test]
     fn a_policy_that_does_not_count_requests_is_left_out() {
         let fields = [

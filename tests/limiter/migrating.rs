@@ -1,0 +1,288 @@
+//! The limits of peers in other languages and frameworks beside ours, as the pages on migrating translate them. Each peer is a
+//! model of the algorithm that it documents; both decide alike about each of the same requests. The peers on which the benchmarks
+//! depend are there themselves: `benches/tests/migrating.rs`.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore,
+    Policy, Quota, TokenBucket,
+};
+
+/// A limiter of one client, as its documentation says, in microseconds since its first request.
+trait Peer {
+    /// Returns whether a request of this cost passes.
+    fn passes(&mut self, now: u64, cost: u64) -> bool;
+}
+
+fn micros(time: Duration) -> u64 {
+    time.as_micros().try_into().unwrap()
+}
+
+/// A counter that begins at the first request and is forgotten after a period: `actix-limitation`, which has it in Redis, and the
+/// memory store of express-rate-limit. A refused request is counted too.
+struct Counter {
+    limit: u64,
+    period: u64,
+    count: u64,
+    ends: u64,
+}
+
+impl Counter {
+    fn new(limit: u32, period: Duration) -> Self {
+        Self {
+            limit: limit.into(),
+            period: micros(period),
+            count: 0,
+            ends: 0,
+        }
+    }
+}
+
+impl Peer for Counter {
+    fn passes(&mut self, now: u64, cost: u64) -> bool {
+        if now >= self.ends {
+            (self.count, self.ends) = (0, now + self.period);
+        }
+        self.count += cost;
+        self.count <= self.limit
+    }
+}
+
+/// When tokens arrive in a bucket of Bucket4j.
+#[derive(Clone, Copy, PartialEq)]
+enum Refill {
+    /// `refillGreedy`: each as soon as its part of the period is over.
+    Greedy,
+    /// `refillIntervally`: all at the end of each period since the bucket was made, or, for `refillIntervallyAligned`, since a
+    /// moment on the clock.
+    Intervally,
+}
+
+/// One bandwidth of a bucket. Tokens are counted in parts of which a period has one for each microsecond.
+struct Bandwidth {
+    capacity: u64,
+    tokens: u64,
+    period: u64,
+    refill: Refill,
+    available: u64,
+    refilled: u64,
+}
+
+impl Bandwidth {
+    fn new(capacity: u64, tokens: u64, period: Duration, refill: Refill) -> Self {
+        let period = micros(period);
+        Self {
+            capacity,
+            tokens,
+            period,
+            refill,
+            available: capacity * period,
+            refilled: 0,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.available == self.capacity * self.period
+    }
+
+    fn refill(&mut self, now: u64) {
+        let mut elapsed = now - self.refilled;
+        if self.refill == Refill::Intervally {
+            elapsed -= elapsed % self.period;
+        }
+        self.refilled += elapsed;
+        let full = self.capacity * self.period;
+        self.available = full.min(self.available + elapsed * self.tokens);
+    }
+}
+
+/// A bucket, which takes a token of each bandwidth or none.
+struct Bucket(Vec<Bandwidth>);
+
+impl Bucket {
+    /// `addTokens`
+    fn add(&mut self, now: u64, tokens: u64) {
+        for limit in &mut self.0 {
+            limit.refill(now);
+            let full = limit.capacity * limit.period;
+            limit.available = full.min(limit.available + tokens * limit.period);
+        }
+    }
+}
+
+impl Peer for Bucket {
+    fn passes(&mut self, now: u64, cost: u64) -> bool {
+        for limit in &mut self.0 {
+            limit.refill(now);
+        }
+        let passes = self
+            .0
+            .iter()
+            .all(|limit| limit.available >= cost * limit.period);
+        if passes {
+            for limit in &mut self.0 {
+                limit.available -= cost * limit.period;
+            }
+        }
+        passes
+    }
+}
+
+/// Requests of a client: the time since the one before, in parts of the period, and the cost.
+fn requests(costs: std::ops::RangeInclusive<u32>) -> impl Strategy<Value = Vec<(u64, u32)>> {
+    let wait = prop_oneof![
+        120 => Just(0),
+        8 => 0..PARTS / 4,
+        1 => Just(PARTS),
+        1 => Just(PARTS - 1),
+        1 => 0..3 * PARTS,
+    ];
+    prop::collection::vec((wait, costs), 1..400)
+}
+
+/// The parts of a period between which requests may come.
+const PARTS: u64 = 60;
+
+struct Ours {
+    clock: ManualClock,
+    limiter: LocalLimiter,
+}
+
+impl Ours {
+    fn new(algorithms: impl IntoIterator<Item = Algorithm>) -> Self {
+        let clock = ManualClock::new();
+        let policies = algorithms.into_iter().enumerate();
+        let limiter = Limiter::builder()
+            .policies(
+                policies.map(|(index, algorithm)| Policy::new(format!("p{index}"), algorithm)),
+            )
+            .store(MemoryStore::new().clock(clock.clone()))
+            .build_local()
+            .unwrap();
+        Self { clock, limiter }
+    }
+
+    fn passes(&self, cost: u32) -> bool {
+        self.limiter.admit("ann", cost).now()
+    }
+}
+
+/// Sends the requests to both, and returns how many passed and how many did not.
+fn assert_alike(
+    peer: &mut impl Peer,
+    ours: &Ours,
+    period: Duration,
+    requests: &[(u64, u32)],
+) -> Result<(), TestCaseError> {
+    let (part, mut now) = (micros(period) / PARTS, 0);
+    for (index, &(wait, cost)) in requests.iter().enumerate() {
+        now += wait * part;
+        ours.clock.advance(Duration::from_micros(wait * part));
+        let (theirs, ours) = (peer.passes(now, cost.into()), ours.passes(cost));
+        prop_assert_eq!(ours, theirs, "request {} at {} µs", index, now);
+    }
+    Ok(())
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const QUARTER: Duration = Duration::from_secs(15 * 60);
+
+proptest! {
+    /// `Limiter::builder(url).limit(20).period(Duration::from_secs(60))`
+    #[test]
+    fn limits_of_actix_limitation_decide_alike(requests in requests(1..=1)) {
+        let ours = Ours::new([AnchoredWindow::per_minute(20).into()]);
+        assert_alike(&mut Counter::new(20, MINUTE), &ours, MINUTE, &requests)?;
+    }
+
+    /// `rateLimit({ windowMs: 15 * 60 * 1000, limit: 30 })`
+    #[test]
+    fn limits_of_express_rate_limit_decide_alike(requests in requests(1..=1)) {
+        let ours = Ours::new([AnchoredWindow::of(Quota::new(30, QUARTER).unwrap()).into()]);
+        assert_alike(&mut Counter::new(30, QUARTER), &ours, QUARTER, &requests)?;
+    }
+
+    /// `limit.capacity(20).refillGreedy(10, Duration.ofMinutes(1))`
+    #[test]
+    fn a_greedy_bandwidth_of_bucket4j_decides_alike(
+        requests in requests(1..=4),
+        added in prop::collection::vec(0..200_usize, 0..4),
+    ) {
+        let ours = Ours::new([TokenBucket::per_minute(10).burst(20).into()]);
+        let mut bucket = Bucket(vec![Bandwidth::new(20, 10, MINUTE, Refill::Greedy)]);
+        let mut now = 0;
+        for (index, &(wait, cost)) in requests.iter().enumerate() {
+            let wait = wait * micros(MINUTE) / PARTS;
+            now += wait;
+            ours.clock.advance(Duration::from_micros(wait));
+            if added.contains(&index) {
+                bucket.add(now, 3);
+                ours.limiter.refund("ann", 3).now();
+            }
+            prop_assert_eq!(ours.passes(cost), bucket.passes(now, cost.into()), "{}", index);
+        }
+    }
+
+    /// `.addLimit(l -> l.capacity(50).refillGreedy(50, ofMinutes(1))).addLimit(l -> l.capacity(5).refillGreedy(5, ofSeconds(10)))`
+    #[test]
+    fn two_bandwidths_of_bucket4j_decide_alike(requests in requests(1..=3)) {
+        let seconds = Duration::from_secs(10);
+        let short = TokenBucket::new(5, seconds).unwrap();
+        let ours = Ours::new([TokenBucket::per_minute(50).into(), short.into()]);
+        let mut bucket = Bucket(vec![
+            Bandwidth::new(50, 50, MINUTE, Refill::Greedy),
+            Bandwidth::new(5, 5, seconds, Refill::Greedy),
+        ]);
+        assert_alike(&mut bucket, &ours, MINUTE, &requests)?;
+    }
+
+    /// `limit.capacity(30).refillIntervally(10, Duration.ofMinutes(1))`, while the bucket is not full again: there, the intervals
+    /// go on from the moment at which the bucket was made.
+    #[test]
+    fn an_interval_of_bucket4j_decides_alike_until_the_bucket_is_full(requests in requests(1..=4)) {
+        let ours = Ours::new([TokenBucket::per_minute(10).burst(30).by_interval().into()]);
+        let mut bucket = Bucket(vec![Bandwidth::new(30, 10, MINUTE, Refill::Intervally)]);
+        let mut now = 0;
+        for (index, &(wait, cost)) in requests.iter().enumerate() {
+            // The first request makes the bucket.
+            let wait = if index == 0 { 0 } else { wait * micros(MINUTE) / PARTS };
+            now += wait;
+            ours.clock.advance(Duration::from_micros(wait));
+            bucket.0[0].refill(now);
+            if index > 0 && bucket.0[0].is_full() {
+                break;
+            }
+            prop_assert_eq!(ours.passes(cost), bucket.passes(now, cost.into()), "{}", index);
+        }
+    }
+
+    /// `limit.capacity(25).refillIntervallyAligned(25, Duration.ofHours(1), nextHour)`: the clock of the test starts at a full hour.
+    #[test]
+    fn an_aligned_interval_of_bucket4j_decides_alike(requests in requests(1..=4)) {
+        let hour = Duration::from_secs(3_600);
+        let ours = Ours::new([FixedWindow::per_hour(25).into()]);
+        let mut bucket = Bucket(vec![Bandwidth::new(25, 25, hour, Refill::Intervally)]);
+        assert_alike(&mut bucket, &ours, hour, &requests)?;
+    }
+}
+
+/// The draws above refuse requests as well as they let them pass.
+#[test]
+fn a_limit_that_is_translated_wrongly_is_found() {
+    let requests: Vec<(u64, u32)> = (0..200).map(|index| (index % 7, 1)).collect();
+    let right = Ours::new([AnchoredWindow::per_minute(20).into()]);
+    assert_alike(&mut Counter::new(20, MINUTE), &right, MINUTE, &requests).unwrap();
+    for wrong in [
+        AnchoredWindow::per_minute(21).into(),
+        FixedWindow::per_minute(20).into(),
+        TokenBucket::per_minute(20).into(),
+    ] {
+        let ours = Ours::new([wrong]);
+        // Fixed windows of the clock would begin with the first request if that came at a full minute.
+        ours.clock.advance(Duration::from_secs(20));
+        assert_alike(&mut Counter::new(20, MINUTE), &ours, MINUTE, &requests).unwrap_err();
+    }
+}
