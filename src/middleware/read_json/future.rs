@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
@@ -14,7 +13,7 @@ use tower_service::Service;
 
 use super::body::Begin;
 use super::reading::Reading;
-use super::stream_usage::{asking, fit, has_events, may_change};
+use super::stream_usage::{asking, fit, fit_answer, has_events, may_change};
 use super::{GuardedBody, ReadBody, ReadJsonBody, Unreadable};
 use crate::key::{Head, JsonFields, Unread};
 use crate::response::unread;
@@ -122,7 +121,8 @@ impl<S> Waiting<S> {
     /// Has the body ask for the usage of a stream, if the request is one of those that do. Returns whether it does now.
     fn asks_for_usage<E>(&mut self, begin: &mut Begin<E>) -> bool {
         let headers = &mut self.parts.headers;
-        if !self.includes_usage || !may_change(headers) || begin.has_broken_off() {
+        let may_change = may_change(headers) && begin.trailers().is_none_or(may_change);
+        if !self.includes_usage || !may_change || begin.has_broken_off() {
             return false;
         }
         let Some(body) = asking(begin.bytes()) else {
@@ -164,7 +164,7 @@ where
                     let mut answer = ready!(future.poll(cx))?;
                     let takes_usage_out = *has_usage && has_events(answer.headers());
                     if takes_usage_out {
-                        answer.headers_mut().remove(CONTENT_LENGTH);
+                        fit_answer(answer.headers_mut());
                     }
                     let answered = |body| {
                         let body = ReadJsonBody::of(body, takes_usage_out);

@@ -177,8 +177,12 @@ impl ReadJsonLayer {
     ///
     /// A JSON body with `"stream": true` gets `"stream_options": {"include_usage": true}`, unless the client asks for it itself, and
     /// `accept-encoding: identity`. The event of the usage, in which `choices` is empty, is taken out of the answer again, outside of
-    /// the limits that [settle](crate::usage::openai) by it; the `"usage": null` in other events stays. A request with a digest or
-    /// a signature of its body stays as it is, and so does one whose body [cannot be read](Unreadable::Pass).
+    /// the limits that [settle](crate::usage::openai) by it; the `"usage": null` in other events stays. Headers and trailers that
+    /// hold for the bytes of the answer are taken out with it: its length, `etag`, digests and signatures. An answer that is
+    /// compressed all the same keeps the event.
+    ///
+    /// A request with a digest or a signature of its body (`content-digest`, `signature`, AWS) stays as it is, and so does one whose
+    /// body [cannot be read](Unreadable::Pass).
     ///
     /// Chat completions and completions know the member. Others, such as responses, refuse it: name the paths.
     ///
