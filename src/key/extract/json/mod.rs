@@ -7,7 +7,7 @@ mod scan;
 
 pub(crate) use self::field::NOT_READ;
 pub use self::field::{json, try_json};
-pub(crate) use self::fields::WantedFields;
+pub(crate) use self::fields::{AheadOfBody, WantedFields};
 pub use self::fields::{JsonFields, Unread};
 pub(crate) use self::path::{JsonPath, LONGEST_NAME};
 pub(crate) use self::scan::whole_number;
