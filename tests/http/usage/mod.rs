@@ -2,5 +2,6 @@
 
 mod ahead;
 mod conversation;
+mod crowd;
 mod requests;
 mod settled;
