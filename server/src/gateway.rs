@@ -5,14 +5,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::Head;
+use tower_ratelimit::response::Refusal;
 use tower_ratelimit_config::Config;
 
 use crate::counted::Counted;
@@ -101,9 +102,18 @@ impl Gateway {
     }
 
     /// Decides about a request that a proxy forwards by itself.
-    pub(crate) async fn ask(&self, parts: Parts, counted: &Counted) -> Response<Body> {
-        let parent = trace::parent(&parts.headers);
-        let response = question::decide(self.asking.clone(), parts, counted).await;
+    pub(crate) async fn ask(
+        &self,
+        asked: Request<question::ToldBody>,
+        counted: &Counted,
+    ) -> Response<Body> {
+        let parent = trace::parent(asked.headers());
+        let (parts, body) = asked.into_parts();
+        let mut request = Request::from_parts(parts, ());
+        let response = match body.read(&self.limits.read_json(), &mut request) {
+            Ok(()) => question::decide(self.asking.clone(), request, counted).await,
+            Err(why) => Refusal::Unread(why).into_http::<Bytes>().map(full),
+        };
         self.refusals.note(&response, parent.as_ref());
         response
     }

@@ -63,11 +63,12 @@ impl Limits {
         }
     }
 
-    /// Returns the layer that reads the bodies of requests for these limits. It stands outside of them.
+    /// Returns the layer that reads the bodies of requests for these limits, unless they refuse a request without it. It stands
+    /// outside of them.
     pub(crate) fn read_json(&self) -> ReadJsonLayer {
         match self {
             Self::File(watched) => watched.read_json(),
-            Self::Text { config, .. } => config.read_json(),
+            Self::Text { config, layer } => config.read_json().unless_refused_by(layer),
         }
     }
 

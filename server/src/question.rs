@@ -8,7 +8,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
-use tower_ratelimit::key::JsonFields;
+use tower_ratelimit::key::{JsonFields, Unread};
+use tower_ratelimit::middleware::ReadJsonLayer;
 use tower_ratelimit::response::AnswerInHttp;
 
 use crate::counted::Counted;
@@ -32,6 +33,33 @@ struct Unusable;
 /// A mark in the extensions of a response: the limits have let the request pass.
 #[derive(Clone, Copy, Debug)]
 struct Passed;
+
+/// What a proxy tells of the body of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToldBody {
+    Nothing,
+    Whole(Vec<u8>),
+    /// The proxy has cut the rest off.
+    Beginning(Vec<u8>),
+}
+
+impl ToldBody {
+    /// Reads the fields of the body, or says why they cannot be read, if the request is refused then.
+    pub(crate) fn read(
+        &self,
+        read: &ReadJsonLayer,
+        request: &mut Request<()>,
+    ) -> Result<(), Unread> {
+        match self {
+            Self::Nothing => {
+                request.extensions_mut().insert(JsonFields::unknown());
+                Ok(())
+            }
+            Self::Whole(body) => read.read_whole(request, body),
+            Self::Beginning(begin) => read.read_beginning(request, begin),
+        }
+    }
+}
 
 /// Answers a request that is within its limits.
 pub(crate) async fn pass(_: Request<()>) -> Result<Response<Body>, Infallible> {
@@ -61,7 +89,11 @@ pub(crate) async fn answer(
     let is_for_nginx = is_for_nginx(request.uri());
     let (mut parts, ()) = request.into_parts();
     let mut response = match original(&mut parts) {
-        Ok(()) => decide(asking, parts, counted).await,
+        Ok(()) => {
+            // This proxy does not send the body.
+            parts.extensions.insert(JsonFields::unknown());
+            decide(asking, Request::from_parts(parts, ()), counted).await
+        }
         Err(Unusable) => told(
             StatusCode::BAD_REQUEST,
             "the method and the URI of the original request are unusable, or contradict each other",
@@ -78,13 +110,16 @@ pub(crate) async fn answer(
 }
 
 /// Decides about a request that a proxy forwards by itself, whatever is counted.
-pub(crate) async fn decide(asking: Asking, mut parts: Parts, counted: &Counted) -> Response<Body> {
+pub(crate) async fn decide(
+    asking: Asking,
+    request: Request<()>,
+    counted: &Counted,
+) -> Response<Body> {
+    let (mut parts, ()) = request.into_parts();
     if let Err((status, why)) = counted.refuse(&parts) {
         return told(status, why);
     }
     parts.extensions.insert(AnswerInHttp);
-    // A proxy that asks does not send the body.
-    parts.extensions.insert(JsonFields::unknown());
     match asking.oneshot(Request::from_parts(parts, ())).await {
         Ok(response) => response,
         Err(never) => match never {},

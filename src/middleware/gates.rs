@@ -4,8 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use http::Request;
 
+#[cfg(feature = "usage")]
+use super::gate::Ahead;
 use super::gate::{Gate, GateVerdict};
 use super::shadow::Shadow;
+#[cfg(feature = "usage")]
+use crate::key::AheadOfBody;
 use crate::observe::ConfigStats;
 use crate::observe::{Monitored, Snapshot};
 
@@ -75,6 +79,12 @@ impl Gates {
                 }
             }
         }
+    }
+
+    /// Looks at a request before its body is read. A gate in shadow does not see it.
+    #[cfg(feature = "usage")]
+    pub(super) fn look_ahead<B>(&self, request: &mut Request<B>, body: &AheadOfBody) -> Ahead {
+        self.with(|gate| gate.look_ahead(request, body))
     }
 
     /// Calls `act` with the gate in force.

@@ -132,6 +132,11 @@ impl RateLimitLayer {
         self.gates.with(|gate| gate.explain(head, plan, key))
     }
 
+    #[cfg(feature = "usage")]
+    pub(super) fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
     pub(super) fn of(gate: Gate) -> Self {
         Self {
             gates: Gates::One(Arc::new(gate)),

@@ -36,6 +36,8 @@ pub struct Http {
     is_soft: bool,
     is_limited: bool,
     is_reserved: bool,
+    #[cfg(feature = "usage")]
+    is_queue: bool,
     /// Whether more than the key is read of a request.
     has_closures: bool,
 }
@@ -70,6 +72,8 @@ impl Policy {
             is_soft: false,
             is_limited: true,
             is_reserved: false,
+            #[cfg(feature = "usage")]
+            is_queue: false,
             has_closures: false,
         };
         Policy {
@@ -299,6 +303,8 @@ impl Policy<Http> {
             is_soft: rule.is_soft(),
             is_limited: rule.is_limited(),
             is_reserved: rule.is_reserved(),
+            #[cfg(feature = "usage")]
+            is_queue: rule.shapes(),
             has_closures: self.reads.has_closures(),
             ..self.reads
         };
@@ -320,6 +326,12 @@ impl Http {
     /// without a key.
     pub(crate) fn can_affect(&self) -> bool {
         self.is_limited || matches!(self.no_key, Some(NoKey::Refuse(_)))
+    }
+
+    /// Returns whether the policy holds requests until their turn.
+    #[cfg(feature = "usage")]
+    pub(crate) fn is_queue(&self) -> bool {
+        self.is_queue
     }
 
     /// Returns the key in tables, before it is hashed, or `None` if the request has no key.

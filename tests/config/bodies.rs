@@ -5,8 +5,10 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::limiter::Limiter;
@@ -337,6 +339,36 @@ fn the_reading_follows_the_file() {
     );
     watched.modes().set("models", Mode::Off).unwrap();
     assert_eq!([status(plain("/")), status(small())], [200, 200]);
+}
+
+#[test]
+fn no_body_is_read_of_a_request_that_another_policy_refuses() {
+    let folder = Folder::new("bodies-unread");
+    let once = "[policies.once]\nkey = \"global\"\nquota = \"1/hour\"\n";
+    fs::write(folder.file(), format!("{MODELS}{once}")).unwrap();
+    let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+    let (read, limits) = (watched.read_json(), watched.layer());
+    let ask = |body: StreamBody<_>| {
+        let handler = service_fn(async |_: Request<ReadBody<_>>| {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+        });
+        let service = read.layer(limits.layer(handler));
+        let asked = now(service.oneshot(post("/", "").map(|_| body)));
+        asked.unwrap().status().as_u16()
+    };
+    let body = |text: &'static str| {
+        let frames = [Ok::<_, Infallible>(Frame::data(Bytes::from(text)))];
+        StreamBody::new(stream::iter(frames).boxed())
+    };
+    let never = || StreamBody::new(stream::pending().boxed());
+    assert_eq!(ask(body(r#"{"model":"small"}"#)), 200);
+    assert_eq!(ask(never()), 429);
+    // The file is followed.
+    let twice = once.replace('1', "2");
+    fs::write(folder.file(), format!("{MODELS}{twice}")).unwrap();
+    watched.reload().unwrap();
+    assert_eq!(ask(body(r#"{"model":"large"}"#)), 200);
+    assert_eq!(ask(never()), 429);
 }
 
 #[test]

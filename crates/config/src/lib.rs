@@ -294,8 +294,11 @@ impl Config {
     ///
     /// let policy = "[policies.models]\nquota = \"100/minute\"\nkey = { json = \"model\" }";
     /// let config: Config = policy.parse()?;
+    /// let limits = config.layer()?;
+    /// // No body is read of a request that other policies refuse.
+    /// let read = config.read_json().unless_refused_by(&limits);
     /// // The first layer is the outermost.
-    /// let both = ServiceBuilder::new().layer(config.read_json()).layer(config.layer()?);
+    /// let both = ServiceBuilder::new().layer(read).layer(limits);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn read_json(&self) -> ReadJsonLayer {

@@ -141,11 +141,13 @@ impl Watched {
         self.file.layer.clone()
     }
 
-    /// Returns the layer that reads the bodies of requests for the policies of the file that ask for a field of them. Put it
-    /// outside of [`layer`](Self::layer). It follows the file, and is a handle too.
+    /// Returns the layer that reads the bodies of requests for the policies of the file that ask for a field of them, unless the
+    /// others [refuse](ReadJsonLayer::unless_refused_by) the request. Put it outside of [`layer`](Self::layer). It follows the file,
+    /// and is a handle too.
     pub fn read_json(&self) -> ReadJsonLayer {
         let watched = self.clone();
-        ReadJsonLayer::following(move || watched.config().read_json())
+        let following = ReadJsonLayer::following(move || watched.config().read_json());
+        following.unless_refused_by(&self.file.layer)
     }
 
     /// Returns the limiter of the configuration in force, which shares its state with the layer. It does not

@@ -41,11 +41,11 @@ impl authorization_server::Authorization for Authorization {
         let deadline = deadline(request.metadata().as_ref());
         let counted = self.gateway.counted();
         let response = match original(request.into_inner().attributes, &counted) {
-            Ok(mut parts) => {
+            Ok(mut asked) => {
                 if let Some(deadline) = deadline {
-                    parts.extensions.insert(deadline);
+                    asked.extensions_mut().insert(deadline);
                 }
-                self.gateway.ask(parts, &counted).await
+                self.gateway.ask(asked, &counted).await
             }
             Err(Unusable::Client((status, why))) => told(status, why),
             Err(Unusable::Envoy(why)) => return Err(Status::invalid_argument(why)),

@@ -1,5 +1,6 @@
-//! The head of a request as Envoy describes it.
+//! A request as Envoy describes it.
 
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::HOST;
@@ -14,6 +15,7 @@ use super::messages::envoy::service::auth::v3::AttributeContext;
 use super::messages::envoy::service::auth::v3::attribute_context::{HttpRequest, Peer};
 use crate::counted::Counted;
 use crate::head::{Refusal, bad};
+use crate::question::ToldBody;
 
 /// The most bytes of the names and values of a head, as on the listener for clients.
 const LONGEST_HEAD: usize = 64 * 1024;
@@ -33,25 +35,42 @@ impl From<Refusal> for Unusable {
     }
 }
 
-/// Returns the head, with the address of the peer among the extensions.
+/// The header that Envoy adds if it sends a body: whether that is cut. It takes those of clients out.
+const IS_CUT: &str = "x-envoy-auth-partial-body";
+
+/// Returns the request, with the address of the peer among the extensions.
 pub(super) fn original(
     attributes: Option<AttributeContext>,
     counted: &Counted,
-) -> Result<Parts, Unusable> {
+) -> Result<Request<ToldBody>, Unusable> {
     let attributes = attributes.unwrap_or_default();
     let asked = attributes.request.and_then(|request| request.http);
-    let asked = asked.ok_or(Unusable::Envoy(
+    let mut asked = asked.ok_or(Unusable::Envoy(
         "attributes.request.http is missing: this limits requests of HTTP, so ask from a filter for HTTP",
     ))?;
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.method =
         Method::from_bytes(asked.method.as_bytes()).map_err(|_| bad("the method is none"))?;
     parts.uri = target(&asked.path)?;
+    let (text, bytes) = (mem::take(&mut asked.body), mem::take(&mut asked.raw_body));
     fields(&mut parts, asked, counted)?;
+    let body = told_body(&mut parts, if text.is_empty() { bytes } else { text });
     if let Some(peer) = attributes.source.and_then(peer) {
         parts.extensions.insert(peer);
     }
-    Ok(parts)
+    Ok(Request::from_parts(parts, body))
+}
+
+fn told_body(parts: &mut Parts, body: Vec<u8>) -> ToldBody {
+    let mut says = parts.headers.get_all(IS_CUT).iter();
+    let is_cut = says.any(|says| says != "false");
+    parts.headers.remove(IS_CUT);
+    match body {
+        begin if is_cut => ToldBody::Beginning(begin),
+        // Or Envoy sends none.
+        none if none.is_empty() => ToldBody::Nothing,
+        whole => ToldBody::Whole(whole),
+    }
 }
 
 fn target(path: &str) -> Result<Uri, Refusal> {

@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::scene::{LONG, Scene, WIDE, listener};
+use super::scene::{self, LONG, Scene, WIDE, listener};
 
 const MODELS: &str = "[policies.models]\nkey = { json = \"model\" }\nquota = \"1/minute\"\nwhen = { path = \"/chat\" }\n";
 
@@ -108,6 +108,37 @@ async fn a_body_that_cannot_be_read_is_refused_and_other_requests_are_not_read()
         200
     );
     assert_eq!(scene.get("/chat", &[]).await.status(), 200);
+}
+
+/// The client asks to be told whether it shall send the body, and is refused.
+#[tokio::test]
+async fn no_body_is_read_of_a_request_that_another_policy_refuses() {
+    let limits = format!("{MODELS}[policies.address]\nkey = \"client_ip\"\nquota = \"1/hour\"\n");
+    let scene = Scene::before(&echo().await, &limits).await;
+    let body = "{\"model\":\"a\"}";
+    let head = |length: usize| {
+        format!(
+            "POST /chat HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n\
+             content-length: {length}\r\n\r\n"
+        )
+    };
+    let mut first = scene.connect().await;
+    first.write_all(head(body.len()).as_bytes()).await.unwrap();
+    assert_eq!(
+        scene::head(&mut first).await,
+        "HTTP/1.1 100 Continue\r\n\r\n"
+    );
+    first.write_all(body.as_bytes()).await.unwrap();
+    assert!(scene::head(&mut first).await.starts_with("HTTP/1.1 200 "));
+    // Of another model, so that the policy by the body would let it pass.
+    let mut second = scene.connect().await;
+    second.write_all(head(60_000).as_bytes()).await.unwrap();
+    let refused = scene::head(&mut second).await;
+    assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
+    assert!(
+        refused.contains("ratelimit: \"address\";r=0;t="),
+        "{refused}"
+    );
 }
 
 #[tokio::test]

@@ -285,6 +285,92 @@ async fn what_a_client_has_written_badly_is_refused_and_no_error() {
     }
 }
 
+/// A request with a body, of which Envoy says whether it is cut.
+fn post(kind: &str, cut: &str, body: &[u8], packed: bool) -> HttpRequest {
+    let (text, bytes) = if packed {
+        (&[][..], body)
+    } else {
+        (body, &[][..])
+    };
+    HttpRequest {
+        method: "POST".to_owned(),
+        body: text.to_vec(),
+        raw_body: bytes.to_vec(),
+        ..raw(&[("content-type", kind), ("x-envoy-auth-partial-body", cut)])
+    }
+}
+
+#[tokio::test]
+async fn fields_of_the_body_that_envoy_sends_decide() {
+    let models = "[policies.models]\nkey = { json = \"model\" }\nquota = \"1/hour\"\ncost = { json = \"rows\", or = 1 }\n";
+    let json = "application/json";
+    for packed in [false, true] {
+        let envoy = Envoy::before(models).await;
+        for (kind, body, expected) in [
+            (json, r#"{"model":"small"}"#, 200),
+            (json, r#"{"model":"small"}"#, 429),
+            (json, r#"{"model":"large"}"#, 200),
+            (json, r#"{"model":"wide","rows":2}"#, 429),
+            (json, r#"{"model":"a","model":"b"}"#, 400),
+            (json, "[]", 400),
+            ("text/plain", r#"{"model":"c"}"#, 415),
+        ] {
+            let asked = post(kind, "false", body.as_bytes(), packed);
+            assert_eq!(envoy.status(asked).await, expected, "{body}");
+        }
+        // A text that is none is a mistake of the client, and the message is still one.
+        let wrong = b"{\"model\":\"\xff\"}";
+        assert_eq!(envoy.status(post(json, "false", wrong, packed)).await, 400);
+        // Without a body, or if Envoy sends none, there is no field.
+        let without = async || envoy.status(get("/")).await;
+        assert_eq!([without().await, without().await], [200, 429]);
+        let refused = envoy.ask(from("192.0.2.1", post(json, "false", b"[]", packed)));
+        let refused = refused.await.unwrap();
+        let (_, told, body) = denied(&refused).unwrap();
+        assert_eq!(told["content-type"], "application/problem+json");
+        assert!(body.contains("JSON object"), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_envoy_has_cut_is_one_that_is_too_long() {
+    let json = "application/json";
+    let models = "[policies.models]\nkey = { json = \"model\" }\nquota = \"1/hour\"\n";
+    let envoy = Envoy::before(models).await;
+    // What is left may be a whole document.
+    let cut = |says| post(json, says, b"{\"model\":\"small\"}", true);
+    assert_eq!(envoy.status(cut("true")).await, 413);
+    assert_eq!(envoy.status(cut("")).await, 413);
+    let long = [
+        b"{\"model\":\"small\"".to_vec(),
+        vec![b' '; 70_000],
+        b"}".to_vec(),
+    ]
+    .concat();
+    assert_eq!(envoy.status(post(json, "false", &long, true)).await, 413);
+    assert_eq!(envoy.status(cut("false")).await, 200);
+
+    // An estimate is made of the length that the request declares.
+    let tokens = "[policies.tokens]\nkey = \"global\"\nquota = \"3000/hour\"\nestimate = \"openai\"\nsettle = \"openai\"\n";
+    for (length, expected) in [("4000", 1_024 + 1_000), ("7", 1_024 + 4)] {
+        let envoy = Envoy::before(tokens).await;
+        let mut asked = post(json, "true", b"{\"input\":\"abcd", true);
+        let fields = &mut asked.header_map.as_mut().unwrap().headers;
+        fields.push(HeaderValue {
+            key: "content-length".to_owned(),
+            value: length.to_owned(),
+            ..HeaderValue::default()
+        });
+        let passed = envoy.ask(from("192.0.2.1", asked)).await.unwrap();
+        let Some(HttpResponse::OkResponse(passed)) = passed.http_response else {
+            panic!("it has passed")
+        };
+        let told = self::fields(&passed.response_headers_to_add);
+        let left = format!("\"tokens\";r={};", 3_000 - expected);
+        assert!(told["ratelimit"].starts_with(&left), "{told:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_filter_that_describes_no_request_gets_an_error() {
     let envoy = Envoy::before(WIDE).await;

@@ -56,7 +56,9 @@ pub use self::traits::Extract;
 
 pub(crate) use self::credentials::credential_shown_by;
 #[cfg(feature = "usage")]
-pub(crate) use self::json::{JsonPath, LONGEST_NAME, NOT_READ, WantedFields, whole_number};
+pub(crate) use self::json::{
+    AheadOfBody, JsonPath, LONGEST_NAME, NOT_READ, WantedFields, whole_number,
+};
 pub(crate) use self::path::is_plain;
 #[cfg(feature = "tonic")]
 pub(crate) use self::tonic::Pathless;

@@ -1,5 +1,7 @@
 //! The gate of a layer: it reads a request, has a limiter rule on it, and turns the verdict into a response.
 
+#[cfg(feature = "usage")]
+mod ahead;
 mod answering;
 mod holding;
 mod reading;
@@ -11,6 +13,8 @@ use std::task::{Context, Poll, ready};
 
 use http::Request;
 
+#[cfg(feature = "usage")]
+pub(super) use self::ahead::{Ahead, LookingAhead};
 pub(super) use self::holding::Admitted;
 use tower_ratelimit_core::__internal::{
     ChargedRequest, Charges, DeclaredModes, Finding, LayerVerdict, NoDemand, Numbers,

@@ -9,36 +9,41 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::stream_usage::WithoutUsage;
+use super::stream_usage::{WithoutUsage, fit_answer};
 
 pin_project! {
     /// The body of a response under a [`ReadJsonLayer`](super::ReadJsonLayer): that of the inner service, without the event of the usage if
     /// the layer has [asked for it](super::ReadJsonLayer::include_usage_if).
-    pub struct ReadJsonBody<B> {
+    pub struct ReadJsonBody<B: Body> {
         #[pin]
         body: B,
         // Boxed, because most responses have none.
-        filter: Option<Box<Filter>>,
+        filter: Option<Box<Filter<B::Error>>>,
     }
 }
 
-#[derive(Default)]
-struct Filter {
+struct Filter<E> {
     without_usage: WithoutUsage,
-    trailers: Option<HeaderMap>,
+    /// What comes after the data: trailers, or an error.
+    last: Option<Result<HeaderMap, E>>,
     has_ended: bool,
 }
 
-impl<B> ReadJsonBody<B> {
+impl<B: Body> ReadJsonBody<B> {
     pub(super) fn of(body: B, takes_usage_out: bool) -> Self {
+        let filter = || Filter {
+            without_usage: WithoutUsage::default(),
+            last: None,
+            has_ended: false,
+        };
         Self {
             body,
-            filter: takes_usage_out.then(Box::default),
+            filter: takes_usage_out.then(|| Box::new(filter())),
         }
     }
 }
 
-impl<B: Default> Default for ReadJsonBody<B> {
+impl<B: Body + Default> Default for ReadJsonBody<B> {
     fn default() -> Self {
         Self::of(B::default(), false)
     }
@@ -61,26 +66,25 @@ where
         };
         loop {
             if filter.has_ended {
-                let trailers = filter.trailers.take();
-                return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
+                let last = filter.last.take();
+                return Poll::Ready(last.map(|last| last.map(Frame::trailers)));
             }
-            let passed = match ready!(this.body.as_mut().poll_frame(cx)) {
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(mut data) => {
-                        let bytes = data.copy_to_bytes(data.remaining());
-                        filter.without_usage.pass(&bytes)
-                    }
-                    Err(frame) => {
-                        filter.trailers = frame.into_trailers().ok();
-                        filter.has_ended = true;
-                        filter.without_usage.end()
-                    }
-                },
-                None => {
-                    filter.has_ended = true;
-                    filter.without_usage.end()
-                }
+            let frame = ready!(this.body.as_mut().poll_frame(cx)).transpose();
+            let data = frame.map(|frame| frame.map(Frame::into_data));
+            let passed = if let Ok(Some(Ok(mut data))) = data {
+                let bytes = data.copy_to_bytes(data.remaining());
+                filter.without_usage.pass(&bytes)
+            } else {
+                filter.has_ended = true;
+                filter.last = match data {
+                    Ok(Some(Err(frame))) => frame.into_trailers().ok().map(|mut trailers| {
+                        fit_answer(&mut trailers);
+                        Ok(trailers)
+                    }),
+                    Err(error) => Some(Err(error)),
+                    Ok(_) => None,
+                };
+                filter.without_usage.end()
             };
             if !passed.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(passed.into()))));
@@ -90,7 +94,7 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.filter {
-            Some(filter) => filter.has_ended && filter.trailers.is_none(),
+            Some(filter) => filter.has_ended && filter.last.is_none(),
             None => self.body.is_end_stream(),
         }
     }
@@ -103,7 +107,7 @@ where
     }
 }
 
-impl<B> fmt::Debug for ReadJsonBody<B> {
+impl<B: Body> fmt::Debug for ReadJsonBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadJsonBody").finish_non_exhaustive()
     }

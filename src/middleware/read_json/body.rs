@@ -130,6 +130,10 @@ impl<E> Begin<E> {
         self.data = Data::One(data);
     }
 
+    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
+    }
+
     pub(super) fn has_broken_off(&self) -> bool {
         self.error.is_some()
     }

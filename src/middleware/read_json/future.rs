@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
@@ -14,8 +13,8 @@ use tower_service::Service;
 
 use super::body::Begin;
 use super::reading::Reading;
-use super::stream_usage::{asking, fit, has_events, may_change};
-use super::{GuardedBody, ReadBody, ReadJsonBody, Unreadable};
+use super::stream_usage::{asking, fit, fit_answer, has_events, may_change};
+use super::{GuardedBody, LookingAhead, ReadBody, ReadJsonBody, Unreadable};
 use crate::key::{Head, JsonFields, Unread};
 use crate::response::unread;
 
@@ -37,6 +36,10 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S, F, B, E> {
+        // The limits may refuse the request, whatever its body says.
+        Looking {
+            request: Option<Box<(Looked<S>, Request<B>)>>,
+        },
         Reading {
             // Boxed, since the body moves on to the inner service.
             body: Option<Pin<Box<B>>>,
@@ -55,13 +58,24 @@ pin_project! {
     }
 }
 
+/// How a request is read, and what is called then.
+pub(super) struct Reader<S> {
+    pub(super) reading: Reading,
+    pub(super) unreadable: Unreadable,
+    pub(super) inner: S,
+}
+
+/// A request about which the limits are asked.
+struct Looked<S> {
+    reader: Reader<S>,
+    looking: LookingAhead,
+}
+
 /// A request whose body is being read.
 struct Waiting<S> {
     parts: Parts,
-    reading: Reading,
-    unreadable: Unreadable,
     includes_usage: bool,
-    inner: S,
+    reader: Reader<S>,
 }
 
 impl<S, B> ReadJsonFuture<S, B>
@@ -69,26 +83,18 @@ where
     S: Service<Request<ReadBody<B>>>,
     B: Body,
 {
-    pub(super) fn reading(
-        inner: S,
-        reading: Reading,
-        unreadable: Unreadable,
-        request: Request<B>,
-    ) -> Self {
-        let includes_usage = reading.includes_usage(&Head::of(&request));
-        let (parts, body) = request.into_parts();
-        let request = Waiting {
-            parts,
-            reading,
-            unreadable,
-            includes_usage,
-            inner,
-        };
+    pub(super) fn reading(reader: Reader<S>, request: Request<B>) -> Self {
         Self {
-            state: State::Reading {
-                body: Some(Box::pin(body)),
-                begin: Begin::nothing(),
-                request: Some(Box::new(request)),
+            state: State::reading(reader, request),
+        }
+    }
+
+    /// Reads the body of a request unless these limits refuse it.
+    pub(super) fn looking(reader: Reader<S>, looking: LookingAhead, request: Request<B>) -> Self {
+        let looked = Looked { reader, looking };
+        Self {
+            state: State::Looking {
+                request: Some(Box::new((looked, request))),
             },
         }
     }
@@ -102,16 +108,40 @@ where
         }
     }
 
-    pub(super) fn refused(why: Unread, parts: Parts) -> Self {
+    pub(super) fn unread(why: Unread, parts: Parts) -> Self {
         Self {
-            state: State::refusal(why, parts),
+            state: State::unread(why, parts),
+        }
+    }
+
+    pub(super) fn refused(response: Response<Bytes>) -> Self {
+        Self {
+            state: State::refused(response),
         }
     }
 }
 
 impl<S, F, B, E> State<S, F, B, E> {
-    fn refusal(why: Unread, mut parts: Parts) -> Self {
-        let response = unread(why, &mut parts.extensions);
+    fn reading(reader: Reader<S>, request: Request<B>) -> Self {
+        let includes_usage = reader.reading.includes_usage(&Head::of(&request));
+        let (parts, body) = request.into_parts();
+        let request = Waiting {
+            parts,
+            includes_usage,
+            reader,
+        };
+        Self::Reading {
+            body: Some(Box::pin(body)),
+            begin: Begin::nothing(),
+            request: Some(Box::new(request)),
+        }
+    }
+
+    fn unread(why: Unread, mut parts: Parts) -> Self {
+        Self::refused(unread(why, &mut parts.extensions))
+    }
+
+    fn refused(response: Response<Bytes>) -> Self {
         Self::Refused {
             response: Some(Box::new(response)),
         }
@@ -122,7 +152,8 @@ impl<S> Waiting<S> {
     /// Has the body ask for the usage of a stream, if the request is one of those that do. Returns whether it does now.
     fn asks_for_usage<E>(&mut self, begin: &mut Begin<E>) -> bool {
         let headers = &mut self.parts.headers;
-        if !self.includes_usage || !may_change(headers) || begin.has_broken_off() {
+        let may_change = may_change(headers) && begin.trailers().is_none_or(may_change);
+        if !self.includes_usage || !may_change || begin.has_broken_off() {
             return false;
         }
         let Some(body) = asking(begin.bytes()) else {
@@ -135,7 +166,7 @@ impl<S> Waiting<S> {
 
     /// Returns the fields of a body of which this has been read.
     fn fields<E>(&self, begin: &Begin<E>, has_ended: bool, left: u64) -> JsonFields {
-        let (wanted, bytes) = (&self.reading.wanted, begin.bytes());
+        let (wanted, bytes) = (&self.reader.reading.wanted, begin.bytes());
         if !has_ended {
             let length = (bytes.len() as u64).saturating_add(left);
             wanted.unread(Unread::TooLong, length)
@@ -164,7 +195,7 @@ where
                     let mut answer = ready!(future.poll(cx))?;
                     let takes_usage_out = *has_usage && has_events(answer.headers());
                     if takes_usage_out {
-                        answer.headers_mut().remove(CONTENT_LENGTH);
+                        fit_answer(answer.headers_mut());
                     }
                     let answered = |body| {
                         let body = ReadJsonBody::of(body, takes_usage_out);
@@ -179,6 +210,20 @@ where
                         None => Poll::Pending,
                     };
                 }
+                StateProj::Looking { request: looked } => {
+                    let Some(asked) = looked.as_mut() else {
+                        return Poll::Pending;
+                    };
+                    let (Looked { looking, .. }, request) = &mut **asked;
+                    let refusal = ready!(looking.poll(request, cx));
+                    let Some(asked) = looked.take() else {
+                        return Poll::Pending;
+                    };
+                    match (refusal, *asked) {
+                        (Some(response), _) => State::refused(response),
+                        (None, (looked, request)) => State::reading(looked.reader, request),
+                    }
+                }
                 StateProj::Reading {
                     body,
                     begin,
@@ -187,15 +232,17 @@ where
                     let (Some(reads), Some(waiting)) = (body.as_mut(), request.as_ref()) else {
                         return Poll::Pending;
                     };
-                    let most = waiting.reading.max_bytes;
+                    let most = waiting.reader.reading.max_bytes;
                     let has_ended = ready!(begin.poll_read(reads.as_mut(), most, cx));
                     let left = reads.size_hint().lower();
                     let fields = waiting.fields(begin, has_ended, left);
                     let Some(mut waiting) = request.take() else {
                         return Poll::Pending;
                     };
-                    if let (Some(why), Unreadable::Refuse) = (fields.unread(), waiting.unreadable) {
-                        State::refusal(why, waiting.parts)
+                    if let (Some(why), Unreadable::Refuse) =
+                        (fields.unread(), waiting.reader.unreadable)
+                    {
+                        State::unread(why, waiting.parts)
                     } else {
                         let rest = body.take().filter(|_| !has_ended);
                         let mut begin = std::mem::replace(begin, Begin::nothing());
@@ -204,7 +251,7 @@ where
                         let body = ReadBody::again(begin, rest);
                         let request = Request::from_parts(waiting.parts, body);
                         State::Calling {
-                            future: waiting.inner.call(request),
+                            future: waiting.reader.inner.call(request),
                             has_usage: asks,
                         }
                     }

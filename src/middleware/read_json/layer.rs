@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Request;
+use http::header::CONTENT_LENGTH;
 use http_body::SizeHint;
 use tower_layer::Layer;
 
 use super::reading::{Reading, Readings};
-use super::{ReadJson, Unreadable};
+use super::{Gates, RateLimitLayer, ReadJson, Unreadable};
 use crate::error::{ConfigError, or_panic};
 use crate::key::{Head, Unread, WantedFields};
 use crate::usage::{self, estimate};
@@ -22,9 +23,8 @@ const MAX_BYTES: usize = 64 * 1_024;
 ///   closure takes the [`JsonFields`](crate::key::JsonFields) from the extensions of the request.
 /// - A body is read if its content type is JSON (`application/json`, `…+json`), it has no content coding, and it is at most 64 KiB
 ///   long. It then goes to the inner service, unchanged. The inner service is called when the body has arrived.
-/// - A body is read whatever the limits inside say. Let an outer [`RateLimitLayer`](crate::RateLimitLayer) refuse the
-///   clients that send too many requests, so that theirs are not read. Let a timeout outside end requests that send their
-///   body slowly.
+/// - A body is read whatever the limits inside say, unless they [refuse it](Self::unless_refused_by) without it. Let a timeout
+///   outside end requests that send their body slowly.
 /// - A request without a body has none of the fields.
 ///
 /// The inner service gets another body type, [`ReadBody`](crate::middleware::ReadBody); a service of axum takes it.
@@ -33,7 +33,7 @@ const MAX_BYTES: usize = 64 * 1_024;
 ///
 /// - fields: none but those of the presets in [`usage::estimate`](crate::usage::estimate)
 /// - longest body: 64 KiB
-/// - which requests are read: all
+/// - which requests are read: all, even those that the limits inside refuse
 /// - a body that cannot be read, and one in which a text stands twice: the request is refused, with status 413 if the body is too
 ///   long, 415 if it is no JSON or has a content coding, and 400 if it is no JSON object or a text stands twice
 ///
@@ -77,6 +77,8 @@ const MAX_BYTES: usize = 64 * 1_024;
 #[derive(Clone)]
 pub struct ReadJsonLayer {
     readings: Readings,
+    /// The limits that may refuse a request before its body is read.
+    limits: Option<Gates>,
 }
 
 impl Default for ReadJsonLayer {
@@ -94,12 +96,15 @@ impl ReadJsonLayer {
             let _ = wanted.number(path);
         }
         let _ = wanted.model(usage::MODEL);
-        Self::of(Reading {
-            wanted: Arc::new(wanted),
-            max_bytes: MAX_BYTES,
-            read_if: None,
-            include_usage_if: None,
-        })
+        Self {
+            readings: Readings::Own(Reading {
+                wanted: Arc::new(wanted),
+                max_bytes: MAX_BYTES,
+                read_if: None,
+                include_usage_if: None,
+            }),
+            limits: None,
+        }
     }
 
     /// Asks this closure for the layer of each request, such as that of a file that may have changed.
@@ -107,6 +112,7 @@ impl ReadJsonLayer {
         let next = move || next().readings.now();
         Self {
             readings: Readings::Following(Arc::new(next)),
+            limits: None,
         }
     }
 
@@ -178,7 +184,7 @@ impl ReadJsonLayer {
     /// Sets the length of the longest body that is read, in bytes. Each request under way may hold so many.
     pub fn max_bytes(self, bytes: usize) -> Self {
         let reading = self.readings.now();
-        Self::of(Reading {
+        self.with(Reading {
             max_bytes: bytes,
             ..reading
         })
@@ -191,7 +197,7 @@ impl ReadJsonLayer {
         read_if: impl Fn(&Head<'_>) -> Option<Unreadable> + Send + Sync + 'static,
     ) -> Self {
         let reading = self.readings.now();
-        Self::of(Reading {
+        self.with(Reading {
             read_if: Some(Arc::new(read_if)),
             ..reading
         })
@@ -202,8 +208,12 @@ impl ReadJsonLayer {
     ///
     /// A JSON body with `"stream": true` gets `"stream_options": {"include_usage": true}`, unless the client asks for it itself, and
     /// `accept-encoding: identity`. The event of the usage, in which `choices` is empty, is taken out of the answer again, outside of
-    /// the limits that [settle](crate::usage::openai) by it; the `"usage": null` in other events stays. A request with a digest or
-    /// a signature of its body stays as it is, and so does one whose body [cannot be read](Unreadable::Pass).
+    /// the limits that [settle](crate::usage::openai) by it; the `"usage": null` in other events stays. Headers and trailers that
+    /// hold for the bytes of the answer are taken out with it: its length, `etag`, digests and signatures. An answer that is
+    /// compressed all the same keeps the event.
+    ///
+    /// A request with a digest or a signature of its body (`content-digest`, `signature`, AWS) stays as it is, and so does one whose
+    /// body [cannot be read](Unreadable::Pass).
     ///
     /// Chat completions and completions know the member. Others, such as responses, refuse it: name the paths.
     ///
@@ -217,10 +227,58 @@ impl ReadJsonLayer {
         holds: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
         let reading = self.readings.now();
-        Self::of(Reading {
+        self.with(Reading {
             include_usage_if: Some(Arc::new(holds)),
             ..reading
         })
+    }
+
+    /// Does not read the body of a request that these limits refuse whatever it says. They are the limits inside, for which the
+    /// body is read.
+    ///
+    /// Policies that ask for no field of the body are looked at before it is read. If one of them denies the request, the answer is
+    /// its refusal, in which those that need the body do not appear. If they allow it, they are charged together with the others
+    /// when the body has been read, all or none. A policy that lets requests [wait](crate::Policy::wait_up_to) refuses none
+    /// that may wait, a [`LeakyQueue`](crate::LeakyQueue) refuses none before the body is read, and a request whose plan is
+    /// being looked up is read. A [shared store](crate::store) is asked once more for each body. A request that is refused
+    /// so is not decided by a file in shadow.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, routing::post};
+    /// use http::Request;
+    /// use tower::ServiceExt;
+    /// use tower_ratelimit::middleware::ReadJsonLayer;
+    /// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = RateLimitLayer::builder()
+    ///     .policy(Policy::new("client", FixedWindow::per_minute(1)).key(key::api_key()))
+    ///     .policy(Policy::new("models", FixedWindow::per_minute(100)).key(key::json("model")))
+    ///     .build()?;
+    /// let read = ReadJsonLayer::new().text("model").unless_refused_by(&limits);
+    /// let app: Router = Router::new()
+    ///     .route("/chat", post(|body: String| async { body }))
+    ///     .layer(limits)
+    ///     // The last layer is the outermost.
+    ///     .layer(read);
+    ///
+    /// let ask = async |body: Body| {
+    ///     let request = Request::post("/chat").header("x-api-key", "ann").header("content-type", "application/json");
+    ///     app.clone().oneshot(request.body(body).unwrap()).await.unwrap().status()
+    /// };
+    /// assert_eq!(ask(Body::from(r#"{"model":"small"}"#)).await, 200);
+    /// // A body that never comes.
+    /// let never = futures_util::stream::pending::<Result<String, std::io::Error>>();
+    /// assert_eq!(ask(Body::from_stream(never)).await, 429);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unless_refused_by(self, limits: &RateLimitLayer) -> Self {
+        Self {
+            limits: Some(limits.gates().clone()),
+            ..self
+        }
     }
 
     /// Reads a whole body that is at hand, for a decision about a request without its body, such as one that a proxy describes. The
@@ -243,15 +301,52 @@ impl ReadJsonLayer {
     ///
     /// Why the body cannot be read, if the request is to be refused then.
     pub fn read_whole<B>(&self, request: &mut Request<B>, body: &[u8]) -> Result<(), Unread> {
-        let reading = self.readings.now();
         let length = body.len() as u64;
-        let looked = reading.look(&Head::of(request), SizeHint::with_exact(length), false);
-        let (fields, unreadable) = match looked {
+        self.read_at_hand(request, Some(body), SizeHint::with_exact(length))
+    }
+
+    /// Takes the beginning of a body that is at hand, and not the rest, for a body that [is too long](Unread::TooLong), such as one that
+    /// a proxy has cut. An estimate is made of the length that the request declares, or of the beginning.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_ratelimit::key::Unread;
+    /// use tower_ratelimit::middleware::ReadJsonLayer;
+    ///
+    /// let request = Request::post("/chat").header("content-type", "application/json");
+    /// let mut request = request.body(())?;
+    /// let read = ReadJsonLayer::new().text("model");
+    /// assert_eq!(read.read_beginning(&mut request, br#"{"model":"sm"#), Err(Unread::TooLong));
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Why the body cannot be read, if the request is to be refused then.
+    pub fn read_beginning<B>(&self, request: &mut Request<B>, begin: &[u8]) -> Result<(), Unread> {
+        let declared = request.headers().get(CONTENT_LENGTH);
+        let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
+        let mut length = SizeHint::new();
+        length.set_lower(declared.unwrap_or(0).max(begin.len() as u64));
+        self.read_at_hand(request, None, length)
+    }
+
+    /// Reads a body of this length, or takes it for one that is too long.
+    fn read_at_hand<B>(
+        &self,
+        request: &mut Request<B>,
+        body: Option<&[u8]>,
+        length: SizeHint,
+    ) -> Result<(), Unread> {
+        let reading = self.readings.now();
+        let lower = length.lower();
+        let (fields, unreadable) = match reading.look(&Head::of(request), length, false) {
             Ok(unreadable) => {
-                let fields = reading.wanted.read(body);
-                (fields.under(request.headers()), unreadable)
+                let too_long = || reading.wanted.unread(Unread::TooLong, lower);
+                let read = |body| reading.wanted.read(body).under(request.headers());
+                (body.map_or_else(too_long, read), unreadable)
             }
-            Err((why, unreadable)) => (reading.wanted.unread(why, length), unreadable),
+            Err((why, unreadable)) => (reading.wanted.unread(why, lower), unreadable),
         };
         if let (Some(why), Unreadable::Refuse) = (fields.unread(), unreadable) {
             return Err(why);
@@ -267,12 +362,13 @@ impl ReadJsonLayer {
     pub fn and_no_others(self) -> Self {
         let mut reading = self.readings.now();
         Arc::make_mut(&mut reading.wanted).and_no_others();
-        Self::of(reading)
+        self.with(reading)
     }
 
-    fn of(reading: Reading) -> Self {
+    fn with(self, reading: Reading) -> Self {
         Self {
             readings: Readings::Own(reading),
+            ..self
         }
     }
 
@@ -282,7 +378,7 @@ impl ReadJsonLayer {
     ) -> Result<Self, ConfigError> {
         let mut reading = self.readings.now();
         add(Arc::make_mut(&mut reading.wanted))?;
-        Ok(Self::of(reading))
+        Ok(self.with(reading))
     }
 }
 
@@ -290,7 +386,7 @@ impl<S> Layer<S> for ReadJsonLayer {
     type Service = ReadJson<S>;
 
     fn layer(&self, inner: S) -> ReadJson<S> {
-        ReadJson::new(inner, self.readings.clone())
+        ReadJson::new(inner, self.readings.clone(), self.limits.clone())
     }
 }
 

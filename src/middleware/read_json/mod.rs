@@ -15,4 +15,6 @@ pub use self::layer::ReadJsonLayer;
 pub use self::reading::Unreadable;
 pub use self::service::ReadJson;
 
-use super::GuardedBody;
+use super::gate::{Ahead, LookingAhead};
+use super::gates::Gates;
+use super::{GuardedBody, RateLimitLayer};

@@ -6,9 +6,9 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::future::AnswerBody;
+use super::future::{AnswerBody, Reader};
 use super::reading::Readings;
-use super::{ReadBody, ReadJsonFuture, Unreadable};
+use super::{Ahead, Gates, ReadBody, ReadJsonFuture, Unreadable};
 use crate::key::Head;
 
 /// The service that a [`ReadJsonLayer`](super::ReadJsonLayer) makes of an inner service.
@@ -16,11 +16,16 @@ use crate::key::Head;
 pub struct ReadJson<S> {
     inner: S,
     readings: Readings,
+    limits: Option<Gates>,
 }
 
 impl<S> ReadJson<S> {
-    pub(super) fn new(inner: S, readings: Readings) -> Self {
-        Self { inner, readings }
+    pub(super) fn new(inner: S, readings: Readings, limits: Option<Gates>) -> Self {
+        Self {
+            inner,
+            readings,
+            limits,
+        }
     }
 }
 
@@ -39,20 +44,37 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let reading = self.readings.now();
         let (length, is_at_its_end) = (request.body().size_hint(), request.body().is_end_stream());
         let (why, unreadable) = match reading.look(&Head::of(&request), length, is_at_its_end) {
             Ok(unreadable) => {
+                let looked = self.limits.as_ref().map(|limits| {
+                    let (fields, ahead) = reading.wanted.ahead();
+                    request.extensions_mut().insert(fields);
+                    limits.look_ahead(&mut request, &ahead)
+                });
+                if let Some(Ahead::Refused(response)) = looked {
+                    return ReadJsonFuture::refused(response);
+                }
                 // The instance that is ready reads the body first, and is then called.
                 let clone = self.inner.clone();
-                let inner = mem::replace(&mut self.inner, clone);
-                return ReadJsonFuture::reading(inner, reading, unreadable, request);
+                let reader = Reader {
+                    reading,
+                    unreadable,
+                    inner: mem::replace(&mut self.inner, clone),
+                };
+                return match looked {
+                    Some(Ahead::Asked(looking)) => {
+                        ReadJsonFuture::looking(reader, looking, request)
+                    }
+                    _ => ReadJsonFuture::reading(reader, request),
+                };
             }
             Err(unread) => unread,
         };
         if unreadable == Unreadable::Refuse {
-            return ReadJsonFuture::refused(why, request.into_parts().0);
+            return ReadJsonFuture::unread(why, request.into_parts().0);
         }
         let length = request.body().size_hint();
         let length = length.exact().unwrap_or(length.lower());

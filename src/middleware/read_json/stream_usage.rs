@@ -2,8 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG,
+    HeaderMap, HeaderValue,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -62,9 +62,10 @@ pub(super) fn asking(body: &[u8]) -> Option<Bytes> {
         Some(none) if none.get() == "null" => (place(text, none.get())?, format!("{{{ASKS}}}")),
         Some(options) => {
             let inner: StreamOptions<'_> = object(options.get())?;
-            match inner.include_usage {
-                Some(asked) if asked.get() == "true" => return None,
-                Some(other) => (place(text, other.get())?, "true".to_owned()),
+            match inner.include_usage.map(RawValue::get) {
+                Some(not @ ("false" | "null")) => (place(text, not)?, "true".to_owned()),
+                // The client asks by itself, or by a value that some services take for a yes, such as 1.
+                Some(_) => return None,
                 None => {
                     let brace = place(text, options.get())?.start + 1;
                     let is_empty = options.get().trim_matches(['{', '}']).trim().is_empty();
@@ -84,10 +85,29 @@ fn place(text: &str, part: &str) -> Option<std::ops::Range<usize>> {
     Some(start..start + part.len())
 }
 
-/// Returns whether a request with these headers may have another body than the client has sent. Some of them tell a digest of it.
-pub(super) fn may_change(headers: &HeaderMap) -> bool {
-    let digests = ["content-digest", "digest", "content-md5", "signature"];
-    !digests.iter().any(|name| headers.contains_key(*name))
+/// The fields that hold for these very bytes of a body.
+const OF_THE_BYTES: [&str; 7] = [
+    "content-digest",
+    "repr-digest",
+    "digest",
+    "content-md5",
+    "signature",
+    "signature-input",
+    "x-amz-content-sha256",
+];
+
+/// Returns whether the body of a request with these headers or trailers may be another one than the client has sent.
+pub(super) fn may_change(fields: &HeaderMap) -> bool {
+    let of_the_bytes = OF_THE_BYTES.iter().any(|name| fields.contains_key(*name));
+    let mut credentials = fields.get_all(AUTHORIZATION).iter();
+    !of_the_bytes && !credentials.any(signs_the_body)
+}
+
+/// Returns whether credentials may be a signature of the request with its body.
+fn signs_the_body(credentials: &HeaderValue) -> bool {
+    let scheme = credentials.as_bytes().split(|byte| *byte == b' ').next();
+    let scheme = scheme.unwrap_or_default().to_ascii_lowercase();
+    scheme.starts_with(b"aws4-") || scheme == b"signature"
 }
 
 /// Fits the headers of a request to its new body. The events of its answer have to be plain.
@@ -98,13 +118,23 @@ pub(super) fn fit(headers: &mut HeaderMap, body: &Bytes) {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
+/// Takes out the headers or trailers of an answer that do not hold without the event of the usage.
+pub(super) fn fit_answer(fields: &mut HeaderMap) {
+    fields.remove(CONTENT_LENGTH);
+    fields.remove(ETAG);
+    for name in OF_THE_BYTES {
+        fields.remove(name);
+    }
+}
+
 /// Returns whether the events of an answer with these headers can be read.
 pub(super) fn has_events(headers: &HeaderMap) -> bool {
-    let field = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
-    let kind = field(CONTENT_TYPE).and_then(|kind| kind.split(|byte| *byte == b';').next());
-    let is_plain = field(CONTENT_ENCODING).is_none_or(|coding| coding == b"identity");
-    is_plain
-        && kind.is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+    let is_plain = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let kind = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
+    let is_stream = |kind: &[u8]| kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream");
+    is_plain && kind.is_some_and(is_stream)
 }
 
 /// Takes the event of the usage out of a stream.
@@ -160,6 +190,13 @@ impl WithoutUsage {
         }
         let has_ended = self.after_return || part.ends_with(b"\n");
         self.line += part.len() - usize::from(has_ended);
+        if has_ended && self.line > 0 && self.event.starts_with(b":") {
+            // A comment, before the event, keeps the connection alive and is not held back.
+            self.line = 0;
+            self.has_taken_out = false;
+            passed.extend_from_slice(&self.event.split());
+            return;
+        }
         if has_ended && std::mem::take(&mut self.line) == 0 {
             // An empty line ends the event.
             let event = self.event.split();
@@ -170,7 +207,7 @@ impl WithoutUsage {
         }
     }
 
-    /// Returns what is left at the end of the stream.
+    /// Returns what is left at the end of the stream, or where it breaks off.
     pub(super) fn end(&mut self) -> Bytes {
         self.event.split().freeze()
     }
@@ -227,8 +264,31 @@ mod tests {
                 r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
                 None,
             ),
+            (
+                r#"{"stream":true,"stream_options":{"include_usage":null}}"#,
+                Some(r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
+            ),
+            (
+                r#"{"str\u0065am":true,"stream\u005foptions":{"include\u005fusage":false}}"#,
+                Some(r#"{"str\u0065am":true,"stream\u005foptions":{"include\u005fusage":true}}"#),
+            ),
+            // Some services take these for a yes.
+            (
+                r#"{"stream":true,"stream_options":{"include_usage":1}}"#,
+                None,
+            ),
+            (
+                r#"{"stream":true,"stream_options":{"include_usage":"true"}}"#,
+                None,
+            ),
+            (
+                r#"{"stream":true,"stream_options":{},"stream_options":{}}"#,
+                None,
+            ),
+            (r#"{"stream":true,"stream_options":"{"#, None),
+            ("\u{feff}{\"stream\":true}", None),
             (r#"{"stream":true,"stream_options":[]}"#, None),
-            (r#"[true]"#, None),
+            (r"[true]", None),
             (r#"{"stream":true,"stream":true}"#, None),
             (r#"{"stream":false}"#, None),
             (r#"{"stream":null}"#, None),
@@ -271,6 +331,9 @@ mod tests {
             ": a comment\n\n",
             "data: [[],{}]\n\n",
             "data: cut o",
+            ": a comment\n: another\n\n",
+            ": a comment\r\n\r\n",
+            "\n\n\r\r\n\n",
             // Without its empty line, it is no event.
             USAGE,
             &long,
@@ -286,6 +349,57 @@ mod tests {
             filter.pass(&[b'x'; 10_000]);
         }
         assert!(filter.event.len() <= LONGEST_EVENT);
+    }
+
+    #[test]
+    fn a_comment_is_not_held_back() {
+        for end in ["\n", "\r\n", "\r"] {
+            let mut filter = WithoutUsage::default();
+            let usage = format!("{USAGE}{end}{end}");
+            assert_eq!(filter.pass(usage.as_bytes()), "");
+            let comment = format!(": wait{end}");
+            assert_eq!(filter.pass(comment.as_bytes()), comment);
+            assert_eq!(filter.pass(usage.as_bytes()), "");
+            assert_eq!(filter.pass(b"data: [DO"), "");
+            assert_eq!(filter.end(), "data: [DO");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_signed_or_has_a_digest_does_not_change() {
+        for (name, value, expected) in [
+            ("content-digest", "sha-256=:AAAA:", false),
+            ("repr-digest", "sha-256=:AAAA:", false),
+            ("digest", "sha-256=AAAA", false),
+            ("content-md5", "AAAA", false),
+            ("signature", "sig=:AAAA:", false),
+            ("x-amz-content-sha256", "aaaa", false),
+            ("authorization", "AWS4-HMAC-SHA256 Credential=a", false),
+            ("authorization", "Signature keyId=a", false),
+            ("authorization", "Bearer Signature", true),
+            ("etag", "\"a\"", true),
+        ] {
+            let mut fields = HeaderMap::new();
+            fields.insert(name, HeaderValue::from_static(value));
+            assert_eq!(may_change(&fields), expected, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn only_plain_events_are_read() {
+        for (kind, coding, expected) in [
+            ("text/event-stream", "identity", true),
+            ("Text/Event-Stream ; charset=utf-8", "Identity", true),
+            ("text/event-stream", "gzip", false),
+            ("application/json", "identity", false),
+        ] {
+            let mut fields = HeaderMap::new();
+            fields.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            fields.insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
+            assert_eq!(has_events(&fields), expected, "{kind} {coding}");
+            fields.append(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            assert!(!has_events(&fields), "{kind} {coding}");
+        }
     }
 
     proptest! {

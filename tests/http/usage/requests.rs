@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures_util::stream;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, StreamBody};
 use proptest::prelude::*;
@@ -434,6 +434,117 @@ fn a_request_with_a_digest_of_its_body_keeps_it() {
     let digest = "sha-256=:AAAA:".parse().unwrap();
     request.headers_mut().insert("content-digest", digest);
     assert_eq!(got(&read, request).unwrap().data, stream.as_bytes());
+}
+
+#[test]
+fn a_request_with_a_digest_behind_its_body_keeps_it() {
+    let read = ReadJsonLayer::new().include_usage_if(|_| true);
+    let stream = r#"{"stream":true}"#;
+    for (name, changes) in [("content-digest", false), ("x-other", true)] {
+        let mut trailers = HeaderMap::new();
+        trailers.insert(name, "sha-256=:AAAA:".parse().unwrap());
+        let frames = [Frame::data(Bytes::from(stream)), Frame::trailers(trailers)];
+        let body = StreamBody::new(stream::iter(frames.map(Ok::<_, &'static str>)));
+        let got = got(&read, post("").map(|_| body)).unwrap();
+        assert_eq!(got.data != stream.as_bytes(), changes, "{name}");
+        assert!(got.trailers.unwrap().contains_key(name));
+    }
+}
+
+#[test]
+fn a_body_of_the_longest_length_asks_for_the_usage_too() {
+    let stream = r#"{"stream":true}"#;
+    let asking = r#"{"stream_options":{"include_usage":true},"stream":true}"#;
+    for (max_bytes, expected) in [(stream.len(), asking), (stream.len() - 1, stream)] {
+        let read = ReadJsonLayer::new().max_bytes(max_bytes);
+        let read = read
+            .read_if(|_| Some(Unreadable::Pass))
+            .include_usage_if(|_| true);
+        let frames = [&stream[..7], &stream[7..]].map(|part| Ok(Frame::data(Bytes::from(part))));
+        let request = post("").map(|_| StreamBody::new(stream::iter(frames)));
+        let got = got(&read, request).unwrap();
+        assert_eq!(got.data, expected.as_bytes());
+        let is_read = max_bytes == stream.len();
+        assert_eq!(got.hint.exact() == Some(expected.len() as u64), is_read);
+    }
+}
+
+/// Returns what a client gets of an answer, in these pieces, to a stream that is made to tell its usage.
+fn answered(
+    fields: &[(&'static str, &'static str)],
+    frames: Vec<Result<Frame<Bytes>, &'static str>>,
+) -> (HeaderMap, Vec<u8>, Result<Option<HeaderMap>, &'static str>) {
+    let read = ReadJsonLayer::new().include_usage_if(|_| true);
+    let frames = Mutex::new(Some(frames));
+    let handler = service_fn(|_: Request<ReadBody<Full<Bytes>>>| {
+        let mut response = Response::new(StreamBody::new(stream::iter(
+            frames.lock().unwrap().take().unwrap(),
+        )));
+        for (name, value) in fields {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().append(*name, value);
+        }
+        async { Ok::<_, Infallible>(response) }
+    });
+    let response = now(read.layer(handler).oneshot(post(r#"{"stream":true}"#))).unwrap();
+    let (head, body) = response.into_parts();
+    let (mut body, mut data, mut trailers) = (Box::pin(body), Vec::new(), None);
+    while let Some(frame) = now(body.frame()) {
+        match frame.map(Frame::into_data) {
+            Ok(Ok(piece)) => data.extend(piece),
+            Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
+            Err(error) => return (head.headers, data, Err(error)),
+        }
+    }
+    (head.headers, data, Ok(trailers))
+}
+
+const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"total_tokens\":7}}\n\n";
+
+#[test]
+fn what_holds_for_the_bytes_of_an_answer_does_not_stay_when_they_change() {
+    let fields = [
+        ("content-length", "100"),
+        ("etag", "\"a\""),
+        ("content-digest", "sha-256=:AAAA:"),
+        ("x-request-id", "7"),
+    ];
+    let mut trailers = HeaderMap::new();
+    for (name, value) in &fields[2..] {
+        trailers.insert(*name, HeaderValue::from_static(value));
+    }
+    let frames = || {
+        let data = Frame::data(Bytes::from(format!("{USAGE}data: [DONE]\n\n")));
+        vec![Ok(data), Ok(Frame::trailers(trailers.clone()))]
+    };
+    for (kind, coding, changes) in [
+        ("text/event-stream", "identity", true),
+        // What cannot be read goes to the client as it is.
+        ("text/event-stream", "gzip", false),
+        ("application/json", "identity", false),
+    ] {
+        let of_the_kind = [("content-type", kind), ("content-encoding", coding)];
+        let all = [&fields[..], &of_the_kind].concat();
+        let (headers, data, trailers) = answered(&all, frames());
+        let trailers = trailers.unwrap().unwrap();
+        assert_eq!(data == b"data: [DONE]\n\n", changes, "{kind}");
+        for name in ["content-length", "etag", "content-digest"] {
+            assert_eq!(headers.contains_key(name), !changes, "{kind} {name}");
+        }
+        assert_eq!(trailers.contains_key("content-digest"), !changes, "{kind}");
+        assert!(headers.contains_key("x-request-id") && trailers.contains_key("x-request-id"));
+    }
+}
+
+#[test]
+fn a_stream_that_breaks_off_reaches_the_client_as_far_as_it_came() {
+    let cut = "data: {\"choices\":[{}]}\n\ndata: {\"cho";
+    for at in 0..cut.len() {
+        let pieces = [&cut[..at], &cut[at..]].map(|piece| Ok(Frame::data(Bytes::from(piece))));
+        let frames = pieces.into_iter().chain([Err("gone")]).collect();
+        let (_, data, end) = answered(&[("content-type", "text/event-stream")], frames);
+        assert_eq!((&*data, end), (cut.as_bytes(), Err("gone")));
+    }
 }
 
 /// The handler is not called before the body has arrived, and then gets what has arrived so far, and the rest as it comes.

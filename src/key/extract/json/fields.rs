@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::path::{EXAMPLE, JsonPath};
 use super::scan::{Found, scan};
@@ -36,6 +37,18 @@ pub struct JsonFields {
     found: Vec<Found>,
     texts: u64,
     unread: Option<Unread>,
+    /// `None` once the body has been read, or will not be.
+    ahead: Option<Arc<AtomicBool>>,
+}
+
+/// Tells whether anything asks for the fields of a body that has not been read yet.
+pub(crate) struct AheadOfBody(Arc<AtomicBool>);
+
+impl AheadOfBody {
+    /// Returns whether anything has asked since the last time.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
 }
 
 /// Why the body of a request was not read.
@@ -134,6 +147,16 @@ impl WantedFields {
         }
     }
 
+    /// Returns the fields of a body that has not been read yet, and what tells whether anything asks for them.
+    pub(crate) fn ahead(self: &Arc<Self>) -> (JsonFields, AheadOfBody) {
+        let asked = Arc::new(AtomicBool::new(false));
+        let fields = JsonFields {
+            ahead: Some(Arc::clone(&asked)),
+            ..self.unread(Unread::Unwanted, 0)
+        };
+        (fields, AheadOfBody(asked))
+    }
+
     /// Returns the fields of a body of this length that was not read.
     pub(crate) fn unread(self: &Arc<Self>, why: Unread, length: u64) -> JsonFields {
         JsonFields {
@@ -150,6 +173,7 @@ impl JsonFields {
             found,
             texts,
             unread: None,
+            ahead: None,
         }
     }
 
@@ -188,15 +212,24 @@ impl JsonFields {
     /// Returns how many bytes all texts of the body have together, without the names of members: about what a model is to read. For
     /// a body that was not read, the length of the body, as far as it is known.
     pub fn bytes_of_texts(&self) -> u64 {
+        self.is_asked();
         self.texts
     }
 
     /// Returns why the body was not read, or why a text in it is not clear.
     pub fn unread(&self) -> Option<Unread> {
+        self.is_asked();
         self.unread
     }
 
+    fn is_asked(&self) {
+        if let Some(ahead) = &self.ahead {
+            ahead.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn found(&self, path: &str) -> Option<&Found> {
+        self.is_asked();
         self.found.get(self.place(path)?)
     }
 

@@ -8,7 +8,7 @@ mod scan;
 
 pub(crate) use self::field::NOT_READ;
 pub use self::field::{json, try_json};
-pub(crate) use self::fields::WantedFields;
+pub(crate) use self::fields::{AheadOfBody, WantedFields};
 pub use self::fields::{JsonFields, Unread};
 pub use self::mcp::mcp_name;
 pub(crate) use self::path::{JsonPath, LONGEST_NAME};
