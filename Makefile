@@ -1,7 +1,7 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
 .PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept
-.PHONY: test-without-servers check-packages minimal-versions deny
+.PHONY: test-without-servers check-packages packages minimal-versions deny
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -12,7 +12,7 @@ test: servers ## all tests, those of the documentation too; ends with a line tha
 	tests/run
 
 # Those that take minutes each, or programs in other languages. CI runs those whose files have changed: see .ci/paths.
-test-deep: laws chaos model interop loadtest simulate instructions way deny ## what searches for longer, and foreign clients
+test-deep: laws chaos model interop loadtest simulate instructions way packages deny ## what searches for longer, and foreign clients
 
 laws: export PROPTEST_CASES ?= 10000
 laws: ## the laws of the algorithms by 10,000 cases, optimized
@@ -64,6 +64,9 @@ test-without-servers: ## the tests that start no server
 check-packages: ## whether the compiler, such as the oldest one that is supported, builds what is published
 	cargo check --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-redis --package tower-ratelimit-testing \
 		--package tower-ratelimit-loadtest --package tower-ratelimit-server --all-features
+
+packages: ## all that is published, built from its tarballs alone, with the examples of its documentation
+	.ci/packages
 
 minimal-versions: servers ## the libraries with the oldest dependencies that their manifests allow, and their unit tests
 	.ci/minimal-versions
