@@ -78,6 +78,9 @@ pub mod store;
 pub mod client;
 #[cfg(feature = "usage")]
 pub mod usage;
+#[cfg(not(feature = "usage"))]
+#[path = "usage/absent.rs"]
+mod usage;
 
 #[doc(inline)]
 pub use tower_ratelimit_core::{

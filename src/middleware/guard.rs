@@ -23,7 +23,6 @@ use crate::decision::Outcomes;
 use crate::limiter::Limiter;
 use crate::policy::{Ended, ReportedCost, Settlement, Spend, Told};
 use crate::store::Charge;
-#[cfg(feature = "usage")]
 use crate::usage::{UsageReader, asked_model};
 
 /// The body of a response under a [`RateLimitLayer`](super::RateLimitLayer).
@@ -40,10 +39,8 @@ struct GuardedRequest {
     spend: Option<Spend>,
     is_head: bool,
     /// The length of the body of the request, as it declares it, if a guess needs that.
-    #[cfg(feature = "usage")]
     prompt: u64,
     /// The model that the request asks for, if a price depends on it.
-    #[cfg(feature = "usage")]
     asked: Option<Box<str>>,
     /// When the request began, if a closure needs that.
     began: Option<(Timers, Instant)>,
@@ -60,7 +57,6 @@ struct SentResponse {
     /// The costs that the head and the trailers have reported, by policy.
     reported: SmallVec<[(usize, ReportedCost); 1]>,
     /// What reads the body, by policy.
-    #[cfg(feature = "usage")]
     readers: Vec<(usize, UsageReader)>,
     end: End,
 }
@@ -95,23 +91,7 @@ impl ResponseGuard {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Self {
-        let is_head = request.method() == Method::HEAD;
-        #[cfg(feature = "usage")]
-        let prompt = declared_length(request.headers()).unwrap_or(0);
-        #[cfg(feature = "usage")]
-        let asked = settlements
-            .are_priced()
-            .then(|| asked_model(request.extensions(), request.uri().path()))
-            .flatten();
-        let extensions = request.extensions_mut();
-        let request =
-            GuardedRequest::new(settlements, limiter, charges, outcomes, is_head, extensions);
-        #[cfg(feature = "usage")]
-        let request = request.map(|mut request| {
-            request.prompt = prompt;
-            request.asked = asked;
-            request
-        });
+        let request = GuardedRequest::new(settlements, limiter, charges, outcomes, request);
         Self(request.map(|request| {
             let free = FREE.try_with(|free| free.borrow_mut().pop());
             let mut place = free.ok().flatten().unwrap_or_default();
@@ -201,19 +181,25 @@ impl fmt::Debug for ResponseGuard {
 
 impl GuardedRequest {
     /// Returns `None` if the request holds nothing.
-    fn new(
+    fn new<B>(
         settlements: &Arc<Settlements>,
         limiter: &Limiter,
         charges: &[Charge],
         outcomes: &Outcomes,
-        is_head: bool,
-        extensions: &mut Extensions,
+        request: &mut Request<B>,
     ) -> Option<Self> {
         let charges = charges.iter().filter(|charge| charge.is_reserved);
         let reservation = ReservationGuard::of(limiter, charges, outcomes);
         if reservation.is_empty() {
             return None;
         }
+        let prompt = settlements
+            .reads_bodies()
+            .then(|| declared_length(request.headers()));
+        let asks = || asked_model(request.extensions(), request.uri().path());
+        let asked = settlements.are_priced().then(asks).flatten();
+        let is_head = request.method() == Method::HEAD;
+        let extensions = request.extensions_mut();
         let spend = settlements.takes_a_spend().then(|| {
             let spend = Spend::within(extensions.remove::<Spend>());
             extensions.insert(spend.clone());
@@ -229,10 +215,8 @@ impl GuardedRequest {
             reservation,
             spend,
             is_head,
-            #[cfg(feature = "usage")]
-            prompt: 0,
-            #[cfg(feature = "usage")]
-            asked: None,
+            prompt: prompt.flatten().unwrap_or(0),
+            asked,
             began,
             answer: None,
             shadow: ResponseGuard::default(),
@@ -249,14 +233,12 @@ impl GuardedRequest {
             let settlement = self.settlements.settlement(policy)?;
             Some((policy, settlement.reported_cost(headers, &head.extensions)?))
         });
-        #[cfg(feature = "usage")]
         let readers = self.reservation.policies().filter_map(|policy| {
             let settlement = self.settlements.settlement(policy)?;
             Some((policy, settlement.reader(headers)?))
         });
         self.answer = Some(SentResponse {
             reported: reported.collect(),
-            #[cfg(feature = "usage")]
             readers: readers.collect(),
             end: End::of(self.is_head, head.status, headers, length),
             ended: Ended {
@@ -287,7 +269,6 @@ impl GuardedRequest {
         let Some(answer) = &mut self.answer else {
             return true;
         };
-        #[cfg(feature = "usage")]
         if let Some(data) = data {
             for (_, reader) in &mut answer.readers {
                 reader.read(data);
@@ -345,7 +326,6 @@ impl GuardedRequest {
         let SentResponse {
             ended,
             reported,
-            #[cfg(feature = "usage")]
             readers,
             ..
         } = answer;
@@ -357,7 +337,6 @@ impl GuardedRequest {
             ..ended
         };
         let settlements = &self.settlements;
-        #[cfg(feature = "usage")]
         let (prompt, asked) = (self.prompt, self.asked.as_deref());
         let is_panicking = thread::panicking();
         self.reservation.settle(|policy| {
@@ -372,13 +351,11 @@ impl GuardedRequest {
             let told = Told {
                 reported: reported.map(|(_, reported)| *reported),
                 spent,
-                #[cfg(feature = "usage")]
                 used: used(&readers, policy, asked),
             };
             if let Some(units) = settlement.cost(told, &ended.ending()) {
                 return RealCost::Units(units);
             }
-            #[cfg(feature = "usage")]
             if let Some(usage) = settlement.usage() {
                 settlements.warn_of_a_guess(policy);
                 return RealCost::Guess(usage.guess(asked, prompt, ended.bytes));
@@ -452,7 +429,6 @@ fn grpc_status(headers: &HeaderMap) -> Option<u32> {
 }
 
 /// Returns the units that the body has told for the policy.
-#[cfg(feature = "usage")]
 fn used(readers: &[(usize, UsageReader)], policy: usize, asked: Option<&str>) -> Option<u32> {
     let (_, reader) = readers.iter().find(|(of, _)| *of == policy)?;
     reader.units(asked)

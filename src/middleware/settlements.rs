@@ -14,7 +14,6 @@ const UNREPORTED: Diagnostic = Diagnostic::new(
      in a file of limits: a list, `settle = [{ header = \"x-cost\" }, \"bytes\"]`",
 );
 
-#[cfg(feature = "usage")]
 const GUESSED: Diagnostic = Diagnostic::new(
     "TRL038",
     "",
@@ -30,7 +29,7 @@ pub(super) struct Settlements {
     policies: Box<[Option<NamedSettlement>]>,
     takes_a_spend: bool,
     asks_about_the_end: bool,
-    #[cfg(feature = "usage")]
+    reads_bodies: bool,
     are_priced: bool,
 }
 
@@ -59,14 +58,14 @@ impl Settlements {
         };
         let takes_a_spend = any(Settlement::takes_a_spend);
         let asks_about_the_end = any(Settlement::asks_about_the_end);
-        #[cfg(feature = "usage")]
+        let reads_bodies = any(|settlement| settlement.usage().is_some());
         let are_priced = any(Settlement::is_priced);
         are_any.then(|| {
             Arc::new(Self {
                 policies,
                 takes_a_spend,
                 asks_about_the_end,
-                #[cfg(feature = "usage")]
+                reads_bodies,
                 are_priced,
             })
         })
@@ -97,10 +96,12 @@ impl Settlements {
         let name = self.of(policy).map_or("", |policy| &policy.name);
         warn_once_of(&UNREPORTED, format!("policy {name:?}"));
     }
-}
 
-#[cfg(feature = "usage")]
-impl Settlements {
+    /// Returns whether a body tells a cost.
+    pub(super) fn reads_bodies(&self) -> bool {
+        self.reads_bodies
+    }
+
     /// Returns whether the model that a request asks for matters.
     pub(super) fn are_priced(&self) -> bool {
         self.are_priced

@@ -19,7 +19,6 @@ use self::estimate::Estimate;
 use super::{Http, Policy, Unsettled};
 use crate::error::ConfigError;
 use crate::key::Head;
-#[cfg(feature = "usage")]
 use crate::usage::{Usage, UsageReader};
 
 /// How a policy estimates and settles the cost of a request.
@@ -210,19 +209,16 @@ impl Settlement {
     }
 
     /// Returns what reads the body of a response with these headers, if the body tells the cost.
-    #[cfg(feature = "usage")]
     pub(crate) fn reader(&self, headers: &HeaderMap) -> Option<UsageReader> {
         self.settle.as_ref()?.reader(headers)
     }
 
     /// Returns what the body of a response tells, if that is the cost.
-    #[cfg(feature = "usage")]
     pub(crate) fn usage(&self) -> Option<&Usage> {
         self.settle.as_ref()?.usage()
     }
 
     /// Returns whether the cost depends on the model that a request asks for.
-    #[cfg(feature = "usage")]
     pub(crate) fn is_priced(&self) -> bool {
         self.usage().is_some_and(Usage::is_priced)
     }

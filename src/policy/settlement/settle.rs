@@ -10,7 +10,6 @@ use tower_ratelimit_core::__internal::or_panic;
 
 use super::{Cost, Ending};
 use crate::error::ConfigError;
-#[cfg(feature = "usage")]
 use crate::usage::{Usage, UsageReader};
 
 /// Where the real cost of a request is found, in units.
@@ -29,7 +28,10 @@ enum CostSource {
     Spend,
     Bytes(NonZeroU32),
     Ending(Arc<Read>),
-    #[cfg(feature = "usage")]
+    #[cfg_attr(
+        not(feature = "usage"),
+        expect(dead_code, reason = "there is no usage to put in")
+    )]
     Usage(Usage),
 }
 
@@ -49,7 +51,6 @@ pub(crate) struct Told {
     /// In its [`Spend`](super::Spend).
     pub(crate) spent: Option<u32>,
     /// In the body.
-    #[cfg(feature = "usage")]
     pub(crate) used: Option<u32>,
 }
 
@@ -180,19 +181,16 @@ impl Settle {
                 Some(u32::try_from(units).unwrap_or(u32::MAX))
             }
             CostSource::Ending(read) => read(ending),
-            #[cfg(feature = "usage")]
             CostSource::Usage(_) => told.used,
         };
         self.sources.iter().enumerate().find_map(cost)
     }
 
     /// Returns what reads the body of a response with these headers, if the body tells the cost.
-    #[cfg(feature = "usage")]
     pub(super) fn reader(&self, headers: &HeaderMap) -> Option<UsageReader> {
         Some(UsageReader::new(self.usage()?, headers))
     }
 
-    #[cfg(feature = "usage")]
     pub(super) fn usage(&self) -> Option<&Usage> {
         self.sources.iter().find_map(|source| match source {
             CostSource::Usage(usage) => Some(usage),
@@ -222,7 +220,6 @@ impl fmt::Debug for CostSource {
             Self::Spend => f.write_str("Spend"),
             Self::Bytes(unit) => f.debug_tuple("Bytes").field(unit).finish(),
             Self::Ending(_) => f.write_str("Ending(closure)"),
-            #[cfg(feature = "usage")]
             Self::Usage(usage) => f.debug_tuple("Usage").field(usage).finish(),
         }
     }
