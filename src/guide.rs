@@ -75,6 +75,10 @@ pub mod stores {}
 pub mod many_nodes {}
 
 #[cfg(feature = "redis")]
+#[doc = include_str!("../docs/regions.md")]
+pub mod regions {}
+
+#[cfg(feature = "redis")]
 #[doc = include_str!("../docs/reliability.md")]
 pub mod reliability {}
 

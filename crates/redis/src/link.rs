@@ -8,8 +8,8 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
-#[cfg(feature = "cluster")]
 use super::background::Background;
+#[cfg(feature = "cluster")]
 use super::cluster::{Cluster, Seeds};
 use super::connection::Connection;
 use super::failure::{failure, of_a_cluster};
