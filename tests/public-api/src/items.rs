@@ -59,7 +59,7 @@ fn attributes(item: &Value) -> String {
     for attribute in list(&item["attrs"]) {
         for name in ["non_exhaustive", "must_use"] {
             if attribute.to_string().contains(name) {
-                found += &format!("#[{name}] ");
+                found.extend(["#[", name, "] "]);
             }
         }
     }
