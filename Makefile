@@ -1,7 +1,7 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
 .PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept
-.PHONY: test-without-servers check-packages packages minimal-versions deny
+.PHONY: test-without-servers check-packages packages minimal-versions deny public-api public-api-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -55,6 +55,12 @@ docs: ## the documentation, warnings denied
 	.ci/links
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features
+
+public-api: ## what each library gives its users, against the files in tests/public-api; fails if it has changed
+	.ci/public-api
+
+public-api-accept: ## makes what they give today the reference
+	.ci/public-api --accept
 
 # Not on Linux, or with another compiler: what CI runs there.
 test-without-servers: ## the tests that start no server

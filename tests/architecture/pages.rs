@@ -1,0 +1,235 @@
+//! The pages of documentation, which a reader sees in two places: as files of the repository, and as rustdoc renders them.
+//!
+//! So a page has nothing that only rustdoc understands: no path of Rust as the target of a link, and no hidden line in an example.
+//! A link to an item or to another page leads to docs.rs, and `.ci/links` looks whether it is there.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::root;
+
+/// The folders of pages that rustdoc includes.
+const FOLDERS: [&str; 6] = [
+    "docs",
+    "docs/migrating",
+    "crates/adapt/docs",
+    "crates/config/docs",
+    "crates/ops/docs",
+    "server/docs",
+];
+
+/// A page, by its path below the root.
+struct Page {
+    path: String,
+    text: String,
+}
+
+fn pages() -> Vec<Page> {
+    let mut paths = vec![String::from("src/client/clients.md")];
+    for folder in FOLDERS {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let page = entry.unwrap().path();
+            if page.extension().is_some_and(|extension| extension == "md") {
+                let name = page.file_name().unwrap().display();
+                paths.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    let read = |path: String| Page {
+        text: fs::read_to_string(root().join(&path)).unwrap(),
+        path,
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// Splits a page into its prose and its blocks of code, each with the language.
+fn parts(text: &str) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
+    let (mut prose, mut blocks): (_, Vec<(&str, Vec<&str>)>) = (Vec::new(), Vec::new());
+    let mut is_code = false;
+    for line in text.lines() {
+        match line.trim_start().strip_prefix("```") {
+            Some(language) if !is_code => {
+                blocks.push((language, Vec::new()));
+                is_code = true;
+            }
+            Some(_) => is_code = false,
+            None if is_code => blocks.last_mut().unwrap().1.push(line),
+            None => prose.push(line),
+        }
+    }
+    (prose, blocks)
+}
+
+/// The targets of the links in a line of prose. Code between backticks is no link, unless it is the text of one.
+fn targets(line: &str) -> Vec<&str> {
+    let ends = line.match_indices("](").map(|(at, _)| &line[at + 2..]);
+    ends.filter_map(|rest| {
+        let mut depth = 0;
+        let end = rest.find(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth < 0
+        });
+        Some(&rest[..end?])
+    })
+    .collect()
+}
+
+/// The link to a heading, as rustdoc and the repository make it.
+fn slug(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = kept
+        .chars()
+        .filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// What a reader of the repository would see as it is, or could not follow.
+fn of_rustdoc_alone(page: &Page) -> Vec<String> {
+    let (prose, blocks) = parts(&page.text);
+    let mut found = Vec::new();
+    let headings: Vec<String> = prose
+        .iter()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| slug(line))
+        .collect();
+    for target in prose.iter().flat_map(|line| targets(line)) {
+        let leads = if let Some(heading) = target.strip_prefix('#') {
+            headings.iter().any(|one| one == heading)
+        } else if target.starts_with("https://") || target.starts_with("http://") {
+            true
+        } else {
+            // A picture beside the page.
+            let beside = PathBuf::from(&page.path).with_file_name(target);
+            beside
+                .extension()
+                .is_some_and(|extension| extension == "svg")
+                && root().join(beside).exists()
+        };
+        if !leads {
+            found.push(format!("a link to {target}"));
+        }
+    }
+    for line in prose {
+        // `[`Name`]` without a target.
+        if line
+            .match_indices("`]")
+            .any(|(at, _)| !line[at + 2..].starts_with('('))
+        {
+            found.push(format!("a link without a target: {line}"));
+        }
+    }
+    for (language, lines) in blocks {
+        if language.is_empty() {
+            found.push(format!("a block without a language: {}", lines.join("\n")));
+        }
+        if language.starts_with("rust") {
+            let hidden = lines
+                .iter()
+                .filter(|line| **line == "#" || line.trim_start().starts_with("# "));
+            found.extend(hidden.map(|line| format!("a hidden line: {line}")));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_page_has_nothing_that_only_rustdoc_understands() {
+    let pages = pages();
+    assert!(pages.len() > 30, "{}", pages.len());
+    for page in pages {
+        let found = of_rustdoc_alone(&page);
+        assert!(found.is_empty(), "{}: {found:#?}", page.path);
+    }
+}
+
+/// The files that rustdoc does not include.
+const FILES: [&str; 13] = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "crates/adapt/README.md",
+    "crates/config/README.md",
+    "crates/core/README.md",
+    "crates/ops/README.md",
+    "deploy/README.md",
+    "examples/README.md",
+    "loadtest/README.md",
+    "server/README.md",
+];
+
+/// Whether a link from this file leads to a file, and to a heading of it.
+fn leads(file: &str, target: &str) -> bool {
+    if target.contains("://") {
+        return true;
+    }
+    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+    let here = root().join(file);
+    let there = if path.is_empty() {
+        here
+    } else {
+        here.with_file_name(path)
+    };
+    if heading.is_empty() {
+        return there.exists();
+    }
+    fs::read_to_string(there).is_ok_and(|text| {
+        let mut headings = parts(&text)
+            .0
+            .into_iter()
+            .filter(|line| line.starts_with('#'));
+        headings.any(|line| slug(line) == heading)
+    })
+}
+
+#[test]
+fn links_between_files_of_the_repository_lead_somewhere() {
+    let mut links = 0;
+    for file in FILES {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        for target in parts(&text).0.into_iter().flat_map(targets) {
+            assert!(leads(file, target), "{file}: {target}");
+            links += 1;
+        }
+    }
+    assert!(links > 80, "{links}");
+    assert!(leads("README.md", "docs/keys.md#behind-a-proxy"));
+    assert!(!leads("README.md", "docs/keys.md#before-a-proxy"));
+    assert!(!leads("README.md", "docs/locks.md"));
+}
+
+#[test]
+fn what_only_rustdoc_understands_is_found() {
+    let of = |text: &str| {
+        let page = Page {
+            path: String::from("docs/page.md"),
+            text: text.to_owned(),
+        };
+        of_rustdoc_alone(&page).len()
+    };
+    for text in [
+        "A [policy](crate::Policy).",
+        "[`key::client_ip()`](crate::key::client_ip()), and more",
+        "A [policy](tower_ratelimit::Policy).",
+        "See [`Policy`].",
+        "See [there](other.md).",
+        "See [below](#the-other).\n\n# The one\n",
+        "```\nlet a = 1;\n```",
+        "```rust\n# fn main() {\nlet a = 1;\n# }\n```"
+            .split_once("# }")
+            .unwrap()
+            .0,
+    ] {
+        assert_eq!(of(text), 1, "{text}");
+    }
+    for text in [
+        "A [policy](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.Policy.html), `[lists]`.",
+        "See [below](#what-1-costs).\n\n## What `1` costs\n",
+        "![what is admitted](compare.svg)",
+        "```toml\n# A comment.\nlimit = 1\n```",
+        "```rust,no_run\n#[derive(Clone)]\nstruct A;\n```",
+    ] {
+        assert_eq!(of(text), 0, "{text}");
+    }
+}
