@@ -33,7 +33,7 @@ pub(in crate::middleware) enum Ahead {
     /// It is not known, so that the body has to be read.
     Unknown,
     /// The store is asked.
-    Asked(LookingAhead),
+    Asked(Box<LookingAhead>),
 }
 
 /// A question to the store about a request whose body has not been read.
@@ -45,7 +45,7 @@ pub(in crate::middleware) struct LookingAhead {
 
 enum Answer {
     /// What the policies would decide.
-    Peeked(Reply<Result<Decision, StoreError>>),
+    Peeked(Box<Reply<Result<Decision, StoreError>>>),
     /// What they decide, after they have denied it once.
     Decided(Box<PendingDecision>),
 }
@@ -88,12 +88,12 @@ impl Gate {
                 finding: finding.as_ref(),
             };
             let limiter = &self.limiter;
-            let charged = limiter.charges_for([(*policy, reading)], Purpose::Reserve, &mut ());
+            let read = limiter.charges_for([(*policy, reading)], Purpose::Reserve, &mut ());
             if body.was_asked() {
                 continue;
             }
-            match charged {
-                Ok(charged) => charges.extend(charged),
+            match read {
+                Ok(of_policy) => charges.extend(of_policy),
                 Err(refusal) => {
                     return match self.refuse_for(refusal, request) {
                         Verdict::Refuse(response) => Ahead::Refused(response),
@@ -106,11 +106,11 @@ impl Gate {
             return Ahead::Unknown;
         }
         let peeked = Likeness::new(&self.limiter, charges.clone()).peek();
-        Ahead::Asked(LookingAhead {
+        Ahead::Asked(Box::new(LookingAhead {
             gate: Arc::clone(self),
             charges,
-            answer: Answer::Peeked(peeked),
-        })
+            answer: Answer::Peeked(Box::new(peeked)),
+        }))
     }
 }
 

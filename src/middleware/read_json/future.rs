@@ -68,7 +68,7 @@ pub(super) struct Reader<S> {
 /// A request about which the limits are asked.
 struct Looked<S> {
     reader: Reader<S>,
-    looking: LookingAhead,
+    looking: Box<LookingAhead>,
 }
 
 /// A request whose body is being read.
@@ -90,7 +90,11 @@ where
     }
 
     /// Reads the body of a request unless these limits refuse it.
-    pub(super) fn looking(reader: Reader<S>, looking: LookingAhead, request: Request<B>) -> Self {
+    pub(super) fn looking(
+        reader: Reader<S>,
+        looking: Box<LookingAhead>,
+        request: Request<B>,
+    ) -> Self {
         let looked = Looked { reader, looking };
         Self {
             state: State::Looking {

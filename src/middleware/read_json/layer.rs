@@ -240,8 +240,10 @@ impl ReadJsonLayer {
     /// its refusal, in which those that need the body do not appear. If they allow it, they are charged together with the others
     /// when the body has been read, all or none. A policy that lets requests [wait](crate::Policy::wait_up_to) refuses none
     /// that may wait, a [`LeakyQueue`](crate::LeakyQueue) refuses none before the body is read, and a request whose plan is
-    /// being looked up is read. A [shared store](crate::store) is asked once more for each body. A request that is refused
-    /// so is not decided by a file in shadow.
+    /// being looked up is read. A request that is refused so is not decided by a file in shadow.
+    ///
+    /// It costs a second look: closures of the policies see such a request twice, and a [shared store](crate::store) is asked
+    /// once more.
     ///
     /// ```
     /// use axum::{Router, body::Body, routing::post};

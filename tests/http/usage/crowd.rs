@@ -22,7 +22,7 @@ use tower_ratelimit::{
 
 use crate::exchange::now;
 
-const CLIENTS: usize = 64;
+const CLIENTS: u32 = 64;
 const LIMIT: u32 = 100_000;
 const PROMPT: u32 = 20;
 const MOST: u32 = 480;
@@ -152,7 +152,7 @@ fn threads_at_once_do_not_pass_the_limit() {
     );
     let spent = Arc::new(AtomicU32::new(0));
     thread::scope(|scope| {
-        for client in 0..CLIENTS as u32 {
+        for client in 0..CLIENTS {
             let (layer, spent) = (layer.clone(), Arc::clone(&spent));
             scope.spawn(move || {
                 let answers = (0_u32..).map(|number| {
@@ -170,7 +170,7 @@ fn threads_at_once_do_not_pass_the_limit() {
     let spent = spent.load(Ordering::Relaxed);
     assert_eq!(used(&layer.limiter()), spent);
     // Clients stop when there is no room for the largest answer beside those that are under way.
-    let least = LIMIT - (CLIENTS as u32) * (PROMPT + MOST);
+    let least = LIMIT - CLIENTS * (PROMPT + MOST);
     assert!((least..=LIMIT).contains(&spent), "{spent}");
 }
 
@@ -179,13 +179,13 @@ proptest! {
     #[test]
     fn the_limit_is_passed_by_what_answers_take_beyond_their_estimates(
         limit in 100_u32..2_000,
-        steps in prop::collection::vec((0..CLIENTS, 1_u32..200, 1_u32..300), 1..200),
+        steps in prop::collection::vec((0..CLIENTS as usize, 1_u32..200, 1_u32..300), 1..200),
         stay_within in any::<bool>(),
     ) {
         let policy = tokens(limit).estimate_with(usage::estimate::openai());
         let layer = limits(policy.settle(usage::openai()));
         let limiter = layer.limiter();
-        let mut clients: [Option<(u32, u32, _)>; CLIENTS] = std::array::from_fn(|_| None);
+        let mut clients: [Option<(u32, u32, _)>; CLIENTS as usize] = std::array::from_fn(|_| None);
         let (mut spent, mut under_way, mut beyond) = (0, 0, 0);
         for (client, most, takes) in steps {
             match clients[client].take() {

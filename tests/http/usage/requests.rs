@@ -20,6 +20,7 @@ use tower_ratelimit::{
     FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, key, policy::Http, usage,
 };
 
+use super::settled::mebibytes;
 use crate::exchange::{now, poll};
 
 const JSON: &str = "application/json";
@@ -545,6 +546,45 @@ fn a_stream_that_breaks_off_reaches_the_client_as_far_as_it_came() {
         let (_, data, end) = answered(&[("content-type", "text/event-stream")], frames);
         assert_eq!((&*data, end), (cut.as_bytes(), Err("gone")));
     }
+}
+
+/// The usage of a long stream is settled and taken out in the memory of some events.
+#[test]
+fn a_stream_of_any_length_takes_the_same_memory_without_its_usage() {
+    let text = "x".repeat(52_300);
+    let event = Bytes::from(format!(
+        "data: {{\"choices\":[{{\"delta\":\"{text}\"}}],\"usage\":null}}\n\n"
+    ));
+    let most = |events: usize| {
+        let tokens = Policy::new("tokens", FixedWindow::per_hour(1_000)).key(key::global());
+        let limits = limits(tokens.settle(usage::openai()));
+        let read = ReadJsonLayer::new().include_usage_if(|_| true);
+        let handler = service_fn(|_: Request<ReadBody<Full<Bytes>>>| {
+            let events = std::iter::repeat_n(event.clone(), events);
+            let frames = events.chain([Bytes::from(USAGE)]);
+            let frames = frames.map(|event| Ok::<_, Infallible>(Frame::data(event)));
+            let response = Response::builder().header(CONTENT_TYPE, "text/event-stream");
+            let response = response.body(StreamBody::new(stream::iter(frames)));
+            async { Ok::<_, Infallible>(response.unwrap()) }
+        });
+        let asked = read.layer(limits.layer(handler));
+        let response = now(asked.oneshot(post(r#"{"stream":true}"#))).unwrap();
+        let mut passed = 0;
+        let measured = allocation_counter::measure(|| {
+            let mut body = pin!(response.into_body());
+            while let Some(frame) = now(body.frame()) {
+                passed += frame.unwrap().into_data().unwrap().len();
+            }
+        });
+        assert_eq!(passed, events * event.len());
+        assert_eq!(used(&limits, key::global().key_of(()).unwrap()), 7);
+        measured.bytes_max
+    };
+    most(1);
+    let constant = most(3);
+    assert_eq!(most(20 * mebibytes()), constant);
+    // The event that is held back, and its room as it grows.
+    assert!(constant < 5 * event.len() as u64, "{constant}");
 }
 
 /// The handler is not called before the body has arrived, and then gets what has arrived so far, and the rest as it comes.
