@@ -218,7 +218,8 @@ fn assert_told(cases: &[(String, &str)]) {
         // Of a long line a part is shown.
         if shown.len() < 60 {
             let caret = " ".repeat(column - 1) + "^";
-            let expected = format!("\n {line} | {shown}\n   | {caret}");
+            let gutter = " ".repeat(line.to_string().len());
+            let expected = format!("\n {line} | {shown}\n {gutter} | {caret}");
             assert!(error.contains(&expected), "{error}\nlacks {expected}");
         }
     }
