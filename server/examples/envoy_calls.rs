@@ -145,7 +145,10 @@ impl Measured {
         self.ask(streams, BEFORE).await?;
         let (cpu, begun) = (self.cpu()?, Instant::now());
         let mut times = self.ask(streams, SLICE).await?;
-        let (seconds, cpu) = (begun.elapsed().as_secs_f64(), self.cpu()? - cpu);
+        let (seconds, cpu) = (
+            begun.elapsed().as_secs_f64(),
+            self.cpu()?.saturating_sub(cpu),
+        );
         times.sort_unstable();
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let calls = times.len() as f64;
