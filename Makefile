@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept
+.PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls
 .PHONY: test-without-servers check-packages packages minimal-versions deny public-api public-api-accept
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
@@ -107,6 +107,10 @@ bench-once: servers ## tests of the tables, the limits of peers beside ours, and
 	cargo test --quiet --release --package tower-ratelimit-benches --lib --test migrating
 	cargo bench --quiet --package tower-ratelimit-benches --no-run
 	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer --bench limits --bench redis -- --test
+
+envoy-calls: servers ## a call of Envoy's rate limit service beside a bare one of tonic, in three minutes; ends with a table
+	cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example envoy_calls
+	"$(or $(CARGO_TARGET_DIR),target)/release/examples/envoy_calls"
 
 redis-memory: servers ## bytes of Redis for each key, by algorithm
 	cargo run --release --quiet --package tower-ratelimit-benches --bin redis-memory

@@ -363,7 +363,8 @@ impl Answers {
 
     async fn answer(self, mut request: Request<Incoming>, client: Client) -> Response<Body> {
         match self {
-            Self::Gateway(gateway) => gateway.answer(request, client).await,
+            // A task has room for the largest of these, and is copied when it begins: a call of Envoy would pay for it.
+            Self::Gateway(gateway) => Box::pin(gateway.answer(request, client)).await,
             Self::Operators(router) | Self::Envoy(router) => {
                 request.extensions_mut().insert(ConnectInfo(client.peer));
                 let answered = router.oneshot(request.map(axum::body::Body::new)).await;

@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::options::AnswerOptions;
 use super::refusal::{LONGEST_RETRY, Refusal};
 use super::refusals::{Refusals, with_reason};
-use crate::decision::Decision;
+use crate::decision::{Decision, Outcomes};
 use crate::error::ConfigError;
 use crate::key::{Head, Missing};
 
@@ -73,10 +73,15 @@ impl Responder {
     }
 
     pub(super) fn fields(&self, decision: &Decision) -> Option<Fields> {
-        let (rules, outcomes) = decision.rules_and_outcomes();
+        let (rules, all) = decision.rules_and_outcomes();
+        // The texts of the policies that were asked are made for this response, and a limiter may have thousands of others.
+        let (mut told, mut outcomes) = (Vec::new(), Outcomes::new(all.at()));
         // A policy in shadow is told in no response.
-        let outcomes = &outcomes.in_force();
-        let writers = self.options.writers(rules);
+        for (policy, outcome) in all.iter().filter(|(_, outcome)| !outcome.is_shadow()) {
+            outcomes.push(told.len(), *outcome);
+            told.push(rules.get(policy)?.clone());
+        }
+        let (writers, outcomes) = (self.options.writers(&told), &outcomes);
         if decision.is_allowed() {
             writers.allowed(&[], outcomes)
         } else {

@@ -180,10 +180,10 @@ impl DescriptorLimit {
             }
         }
         if let Some(name) = &self.name {
-            says += &format!(", named {name}");
+            says.extend([", named ", name]);
         }
         if !self.replaces.is_empty() {
-            says += &format!(", replaces {}", self.replaces.join(", "));
+            says.extend([", replaces ", &self.replaces.join(", ")]);
         }
         says
     }

@@ -239,11 +239,11 @@ fn entry(step: &Step<'_>, is_together: bool, is_told: bool) -> String {
     }
     let mut entry = format!("{{ key = {}", text(step.key));
     if let Some(value) = step.value {
-        entry += &format!(", value = {}", text(value));
+        entry.extend([", value = ", &text(value)]);
     }
     for (is_so, name) in [(is_together, "together"), (is_told, "in_metrics")] {
         if is_so {
-            entry += &format!(", {name} = true");
+            entry.extend([", ", name, " = true"]);
         }
     }
     entry + " }"

@@ -235,7 +235,9 @@ impl RateLimits {
     pub(crate) async fn follow(self) {
         loop {
             sleep(AGAIN).await;
-            self.inner.in_force().follow_nodes();
+            // It sums the counts of all limits, of which there may be thousands.
+            let domains = self.inner.in_force();
+            let _ = tokio::task::spawn_blocking(move || domains.follow_nodes()).await;
             let before = self.on_disk().await;
             if before.as_ref() == Some(&self.newest().texts) {
                 continue;

@@ -15,6 +15,8 @@ use crate::factor::FactorCell;
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(super) policies: Box<[Rule]>,
+    /// The indices of the policies, in the order of their names.
+    by_name: Box<[usize]>,
     /// The rules that can give them limits.
     pub(super) rules: RuleNames,
 }
@@ -142,10 +144,23 @@ impl Rule {
 
 impl Names {
     pub(crate) fn new(policies: impl IntoIterator<Item = Rule>, rules: RuleNames) -> Self {
+        let policies: Vec<Rule> = policies.into_iter().collect();
+        let mut by_name: Box<[usize]> = (0..policies.len()).collect();
+        by_name.sort_by_key(|policy| policies[*policy].name());
         Self {
-            policies: policies.into_iter().collect(),
+            policies: policies.into(),
+            by_name,
             rules,
         }
+    }
+
+    /// Returns the index of the policy with this name. There may be thousands.
+    pub(crate) fn place_of(&self, name: &str) -> Option<usize> {
+        let place = self
+            .by_name
+            .partition_point(|policy| self.get(*policy) < name);
+        let policy = *self.by_name.get(place)?;
+        (self.get(policy) == name).then_some(policy)
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
@@ -163,5 +178,24 @@ impl Names {
 
     pub(crate) fn name(&self, policy: usize) -> Option<&str> {
         self.policies.get(policy).map(Rule::name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_policy_is_found_by_its_name() {
+        let names = ["b", "a", "ab", "", "c"];
+        let rules = names.map(|name| Rule::new(name, None, None));
+        let all = Names::new(rules, RuleNames::default());
+        for (place, name) in names.iter().enumerate() {
+            assert_eq!(all.place_of(name), Some(place), "{name}");
+        }
+        for unknown in ["aa", "d", "B"] {
+            assert_eq!(all.place_of(unknown), None, "{unknown}");
+        }
+        assert_eq!(Names::new([], RuleNames::default()).place_of("a"), None);
     }
 }

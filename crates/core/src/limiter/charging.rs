@@ -386,7 +386,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 return Err(ConfigError::quoting("policy", name, remedy));
             }
             seen.push(policy);
-            if let Some(&(_, is_soft)) = limited.iter().find(|(limited, _)| *limited == policy) {
+            if let Ok(place) = limited.binary_search_by_key(&policy, |(limited, _)| *limited) {
+                let (_, is_soft) = limited[place];
                 let demand = Demand {
                     is_soft,
                     ..Demand::of(key.into_key(), cost)

@@ -87,8 +87,7 @@ impl Policies {
 
     /// Returns the index of the policy with this name.
     pub(super) fn place_of(&self, name: &str) -> Result<usize, ConfigError> {
-        let place = self.names.iter().position(|known| known == name);
-        place.ok_or_else(|| {
+        self.names.place_of(name).ok_or_else(|| {
             let known: Vec<&str> = self.names.iter().collect();
             let remedy = format!("name one of {}", known.join(", "));
             ConfigError::quoting("policy", name, remedy)

@@ -16,11 +16,11 @@ fn each_mistake_has_its_text_its_place_and_a_remedy() {
         ),
         (
             String::new(),
-            "shop.yaml:1:1: domain: config file cannot have empty domain; name",
+            "shop.yaml:1:1: domain: config file cannot have empty domain; name the domain that Envoy sends",
         ),
         (
             "domain: ''".into(),
-            "shop.yaml:1:9: domain: config file cannot have empty domain; name",
+            "shop.yaml:1:9: domain: config file cannot have empty domain; name the domain that Envoy sends",
         ),
         (
             "domain: shop\ndescriptors:\n- value: v\n".into(),
@@ -37,19 +37,19 @@ fn each_mistake_has_its_text_its_place_and_a_remedy() {
         ),
         (
             limit("requests_per_unit: 5"),
-            "descriptors[0].rate_limit.unit: invalid rate limit unit ''; write",
+            "shop.yaml:5:5: descriptors[0].rate_limit.unit: invalid rate limit unit ''; write",
         ),
         (
             limit("{ unlimited: true, unit: day }"),
-            "descriptors[0].rate_limit.unit: should not specify rate limit unit when unlimited; leave out one of them",
+            "shop.yaml:5:30: descriptors[0].rate_limit.unit: should not specify rate limit unit when unlimited; leave out one of them",
         ),
         (
             limit("{ unit: day, name: a, replaces: [{ name: a }] }"),
-            "descriptors[0].rate_limit.replaces[0].name: replaces should not contain name of same descriptor; leave it out",
+            "shop.yaml:5:46: descriptors[0].rate_limit.replaces[0].name: replaces should not contain name of same descriptor; leave it out",
         ),
         (
             limit("{ unit: day, replaces: [{ name: '' }] }"),
-            "descriptors[0].rate_limit.replaces[0].name: should not have an empty replaces entry; write",
+            "shop.yaml:5:37: descriptors[0].rate_limit.replaces[0].name: should not have an empty replaces entry; write the `name` of another rate_limit",
         ),
         (
             "domain: shop\ndescriptors:\n- key: k\n  ratelimit: {}\n".into(),
@@ -200,7 +200,7 @@ fn a_number_of_units_has_its_mistakes() {
     ]);
 }
 
-/// Asserts that the error of each text contains another one.
+/// Asserts that the error of each text contains another one, and shows the line with a caret below its place.
 fn assert_told(cases: &[(String, &str)]) {
     for (text, expected) in cases {
         let error = read(&[("shop.yaml", text)]).unwrap_err().to_string();
@@ -208,7 +208,20 @@ fn assert_told(cases: &[(String, &str)]) {
             error.contains(expected),
             "{text}\n{error}\nlacks {expected}"
         );
-        assert!(error.contains('^'), "{error}");
+        let (_, place) = error.split_once("shop.yaml:").unwrap();
+        let mut numbers = place.split(':').map(str::parse::<usize>);
+        let (line, column) = (
+            numbers.next().unwrap().unwrap(),
+            numbers.next().unwrap().unwrap(),
+        );
+        let shown = text.lines().nth(line - 1).unwrap_or_default();
+        // Of a long line a part is shown.
+        if shown.len() < 60 {
+            let caret = " ".repeat(column - 1) + "^";
+            let gutter = " ".repeat(line.to_string().len());
+            let expected = format!("\n {line} | {shown}\n {gutter} | {caret}");
+            assert!(error.contains(&expected), "{error}\nlacks {expected}");
+        }
     }
 }
 
@@ -234,6 +247,10 @@ fn all_mistakes_of_all_files_are_told_at_once() {
     let error = error.unwrap_err().to_string();
     let expected = "b.yml:2:9: domain: duplicate domain 'a' in config file; write all of its descriptors into one file";
     assert!(error.contains(expected), "{error}");
+    assert!(
+        error.contains("\n 2 | domain: a\n   |         ^"),
+        "{error}"
+    );
 
     let error = read(&[("a.txt", "")]).unwrap_err().to_string();
     assert!(
