@@ -29,8 +29,16 @@ pub(super) struct Settlements {
     policies: Box<[Option<NamedSettlement>]>,
     takes_a_spend: bool,
     asks_about_the_end: bool,
-    reads_bodies: bool,
-    are_priced: bool,
+    bodies: Bodies,
+}
+
+/// What the bodies of responses tell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bodies {
+    Nothing,
+    Usage,
+    /// A usage that has a price, by the model.
+    PricedUsage,
 }
 
 struct NamedSettlement {
@@ -58,15 +66,19 @@ impl Settlements {
         };
         let takes_a_spend = any(Settlement::takes_a_spend);
         let asks_about_the_end = any(Settlement::asks_about_the_end);
-        let reads_bodies = any(|settlement| settlement.usage().is_some());
-        let are_priced = any(Settlement::is_priced);
+        let bodies = if any(Settlement::is_priced) {
+            Bodies::PricedUsage
+        } else if any(|settlement| settlement.usage().is_some()) {
+            Bodies::Usage
+        } else {
+            Bodies::Nothing
+        };
         are_any.then(|| {
             Arc::new(Self {
                 policies,
                 takes_a_spend,
                 asks_about_the_end,
-                reads_bodies,
-                are_priced,
+                bodies,
             })
         })
     }
@@ -99,12 +111,12 @@ impl Settlements {
 
     /// Returns whether a body tells a cost.
     pub(super) fn reads_bodies(&self) -> bool {
-        self.reads_bodies
+        self.bodies != Bodies::Nothing
     }
 
     /// Returns whether the model that a request asks for matters.
     pub(super) fn are_priced(&self) -> bool {
-        self.are_priced
+        self.bodies == Bodies::PricedUsage
     }
 
     /// Warns that a response has not told its usage.

@@ -6,7 +6,7 @@ use std::fs;
 use super::{CORE, HOUSES, House, ROOT, Source, all_sources, root};
 
 /// The most names that may stand in `__internal` of a crate and be functions that are public for other crates alone.
-const MOST: [(&House, usize); 2] = [(&CORE, 196), (&ROOT, 40)];
+const MOST: [(&House, usize); 2] = [(&CORE, 196), (&ROOT, 41)];
 
 /// Returns the names in `__internal` of a crate, and its functions that are hidden because other crates alone use them.
 fn internal(house: &House) -> Vec<String> {
