@@ -62,9 +62,7 @@ impl Reading {
         }
         Ok(unreadable)
     }
-}
 
-impl Reading {
     /// Returns whether the stream that answers a request is to tell its usage.
     pub(super) fn includes_usage(&self, head: &Head<'_>) -> bool {
         let holds = self.include_usage_if.as_ref();
@@ -95,9 +93,14 @@ impl fmt::Debug for Readings {
     }
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// Returns whether a body with these headers has no content coding.
+pub(super) fn is_plain(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
-    if !codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+    codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    if !is_plain(headers) {
         return false;
     }
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();

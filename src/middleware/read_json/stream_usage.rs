@@ -2,11 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG,
-    HeaderMap, HeaderValue,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+use super::reading::is_plain;
 
 /// The most bytes of an event that are held. A longer one is not that of the usage.
 const LONGEST_EVENT: usize = 64 * 1_024;
@@ -129,12 +130,10 @@ pub(super) fn fit_answer(fields: &mut HeaderMap) {
 
 /// Returns whether the events of an answer with these headers can be read.
 pub(super) fn has_events(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
-    let is_plain = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let kind = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
     let is_stream = |kind: &[u8]| kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream");
-    is_plain && kind.is_some_and(is_stream)
+    is_plain(headers) && kind.is_some_and(is_stream)
 }
 
 /// Takes the event of the usage out of a stream.
@@ -231,6 +230,7 @@ fn is_of_usage(event: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_ENCODING;
     use proptest::prelude::*;
 
     use super::*;
