@@ -141,7 +141,12 @@ impl Gate {
             }
         }
         let Some(resolver) = &self.sources.resolver else {
-            return self.ask_as(None, request);
+            return match &*self.readers {
+                [(policy, reader)] if self.modes().are_plain() => {
+                    self.ask_one(*policy, reader, request)
+                }
+                _ => self.ask_as(None, request),
+            };
         };
         // Nothing is looked up for policies that are all off.
         if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
@@ -151,6 +156,37 @@ impl Gate {
             None => self.ask_as(None, request),
             Some(PlanLookup::Known(finding)) => self.ask_as(Some(&finding), request),
             Some(PlanLookup::Pending(coming)) => self.wait(PendingDecision::of_plan(coming)),
+        }
+    }
+
+    /// Rules on a request by the only policy, which is in force, without a resolver. A list has room for several charges, all of
+    /// which would be copied.
+    #[inline]
+    fn ask_one<B>(
+        self: &Arc<Self>,
+        policy: usize,
+        reader: &Http,
+        request: &mut Request<B>,
+    ) -> GateVerdict {
+        let head = Head::of(request);
+        let reading = Reading {
+            reader,
+            head: &head,
+            plan: self.plan(&head, None),
+            finding: None,
+        };
+        let mut steps = Skips(&self.limiter);
+        let purpose = Purpose::Reserve;
+        match &self
+            .limiter
+            .charge_of(policy, &reading, purpose, &mut steps)
+        {
+            Ok(charge) => self.put(slice::from_ref(charge), request),
+            Err(NoDemand::Refused(refusal)) => self.refuse_for(*refusal, request),
+            Err(why) => {
+                steps.charges_nothing(policy, *why);
+                self.exempt()
+            }
         }
     }
 
@@ -171,27 +207,6 @@ impl Gate {
             return Verdict::Refuse(self.answers.store_failed(kind, request));
         }
         let head = Head::of(request);
-        if is_plain && let [(policy, reader)] = &*self.readers {
-            let mut steps = Skips(&self.limiter);
-            // A list has room for several charges, all of which would be copied.
-            let reading = Reading {
-                reader,
-                head: &head,
-                plan: self.plan(&head, finding),
-                finding,
-            };
-            let charge = self
-                .limiter
-                .charge_of(*policy, &reading, Purpose::Reserve, &mut steps);
-            return match &charge {
-                Ok(charge) => self.put(slice::from_ref(charge), request),
-                Err(NoDemand::Refused(refusal)) => self.refuse_for(*refusal, request),
-                Err(why) => {
-                    steps.charges_nothing(*policy, *why);
-                    self.exempt()
-                }
-            };
-        }
         match self.charges(&head, finding) {
             Ok(charges) if charges.is_empty() => self.exempt(),
             Ok(charges) => self.put(&charges, request),
