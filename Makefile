@@ -1,7 +1,10 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls
+.PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
 .PHONY: test-without-servers check-packages packages minimal-versions deny public-api public-api-accept
+
+SERVER_FIGURES = cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example figures \
+	&& "$(or $(CARGO_TARGET_DIR),target)/release/examples/figures"
 
 FIGURES := $(abspath $(or $(CARGO_TARGET_DIR),target))/bench
 
@@ -109,8 +112,10 @@ bench-once: servers ## tests of the tables, the limits of peers beside ours, and
 	cargo bench --quiet --package tower-ratelimit-benches --bench decision --bench layer --bench limits --bench redis -- --test
 
 envoy-calls: servers ## a call of Envoy's rate limit service beside a bare one of tonic, in three minutes; ends with a table
-	cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example envoy_calls
-	"$(or $(CARGO_TARGET_DIR),target)/release/examples/envoy_calls"
+	$(SERVER_FIGURES) envoy-calls
+
+settled-answers: ## what it costs the server to read the usage in answers of a model, in a minute; ends with a table
+	$(SERVER_FIGURES) settled-answers
 
 redis-memory: servers ## bytes of Redis for each key, by algorithm
 	cargo run --release --quiet --package tower-ratelimit-benches --bin redis-memory

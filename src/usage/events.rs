@@ -2,6 +2,8 @@
 //!
 //! The format is that of the HTML standard, section 9.2.6. The data is scanned as it comes, so nothing of an event is kept.
 
+use memchr::memchr2;
+
 use super::scanner::Scanner;
 #[cfg(test)]
 use super::scanner::Wanted;
@@ -101,8 +103,7 @@ impl Events {
 }
 
 fn end_of_line(bytes: &[u8]) -> usize {
-    let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
-    end.unwrap_or(bytes.len())
+    memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len())
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use memchr::memchr2;
+
 use crate::key::{JsonPath, LONGEST_NAME, whole_number};
 
 /// The most paths that one scanner looks for.
@@ -25,23 +27,48 @@ pub(super) struct Wanted {
     /// Those of numbers, and then those of texts.
     paths: Arc<[JsonPath]>,
     numbers: usize,
+    names: Arc<[Name]>,
+}
+
+/// A name that stands on paths, and the bits of those that have it at this level.
+struct Name {
+    level: usize,
+    text: Box<str>,
+    paths: u32,
 }
 
 impl Wanted {
     pub(super) fn numbers(paths: impl Into<Arc<[JsonPath]>>) -> Self {
         let paths = paths.into();
-        Self {
-            numbers: paths.len(),
-            paths,
-        }
+        Self::new(paths.len(), paths)
     }
 
     /// Adds paths of one text, which stands at one of them by the shape of the document.
     pub(super) fn and_texts(self, texts: impl IntoIterator<Item = JsonPath>) -> Self {
         let numbers = self.paths.iter().take(self.numbers).cloned();
+        Self::new(self.numbers, numbers.chain(texts).collect())
+    }
+
+    fn new(numbers: usize, paths: Arc<[JsonPath]>) -> Self {
+        debug_assert!(paths.len() <= MOST_PATHS);
+        let mut names: Vec<Name> = Vec::new();
+        for (place, path) in paths.iter().enumerate() {
+            for (level, name) in path.names().enumerate() {
+                let mut known = names.iter_mut();
+                match known.find(|known| known.level == level && *known.text == *name) {
+                    Some(known) => known.paths |= 1 << place,
+                    None => names.push(Name {
+                        level,
+                        text: name.into(),
+                        paths: 1 << place,
+                    }),
+                }
+            }
+        }
         Self {
-            paths: numbers.chain(texts).collect(),
-            ..self
+            paths,
+            numbers,
+            names: names.into(),
         }
     }
 
@@ -59,6 +86,7 @@ impl Wanted {
 /// Reads documents, one after the other, and remembers the last number at each path, and the last text.
 pub(super) struct Scanner {
     paths: Arc<[JsonPath]>,
+    names: Arc<[Name]>,
     /// The bits of the paths of texts, as far as there are such.
     texts: u32,
     found: Box<[Option<u64>]>,
@@ -112,12 +140,12 @@ enum Quoted {
 
 impl Scanner {
     pub(super) fn new(wanted: &Wanted) -> Self {
-        debug_assert!(wanted.paths.len() <= MOST_PATHS);
         Self {
             found: vec![None; wanted.numbers].into(),
             found_text: None,
             texts: wanted.texts(),
             paths: Arc::clone(&wanted.paths),
+            names: Arc::clone(&wanted.names),
             place: Place::Value,
             depth: 0,
             objects: 0,
@@ -154,80 +182,64 @@ impl Scanner {
     /// Reads the next piece.
     pub(super) fn read(&mut self, mut bytes: &[u8]) {
         while let [byte, rest @ ..] = bytes {
-            match self.place {
+            bytes = match self.place {
                 Place::Lost => return,
-                // The texts are most of a document, and nothing in them matters but their end.
-                Place::InString => {
-                    let end = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-                    let Some(end) = end else { return };
-                    let is_end = bytes.get(end) == Some(&b'"');
-                    bytes = bytes.get(end + 1..).unwrap_or_default();
-                    if is_end {
-                        self.end_value();
-                    } else {
-                        self.place = Place::Escaped(Quoted::String);
+                Place::InString => self.read_quoted(bytes, Quoted::String),
+                Place::InName => self.read_quoted(bytes, Quoted::Name),
+                Place::InText => self.read_quoted(bytes, Quoted::Text),
+                Place::Escaped(quoted) => {
+                    self.keep(&[*byte], quoted);
+                    self.place = Place::of(quoted);
+                    rest
+                }
+                Place::InNumber => {
+                    let (digits, rest) = bytes.split_at(run(bytes, |byte| is_of_a_number(*byte)));
+                    self.keep_number(digits);
+                    if !rest.is_empty() {
+                        self.end_number();
                     }
-                    continue;
+                    rest
                 }
-                _ => {}
-            }
-            if self.take(*byte).is_break() {
-                self.place = Place::Lost;
-                return;
-            }
-            bytes = rest;
+                Place::InWord => {
+                    let (_, rest) = bytes.split_at(run(bytes, u8::is_ascii_lowercase));
+                    if !rest.is_empty() {
+                        self.end_value();
+                    }
+                    rest
+                }
+                _ => {
+                    if self.take_structure(*byte).is_break() {
+                        self.place = Place::Lost;
+                        return;
+                    }
+                    rest
+                }
+            };
         }
     }
 
-    /// Takes one byte outside of the text of a string. Breaks where no JSON has it.
-    fn take(&mut self, byte: u8) -> ControlFlow<()> {
-        match self.place {
-            Place::InNumber => {
-                if matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') {
-                    self.keep(byte, LONGEST_NUMBER);
-                    return ControlFlow::Continue(());
-                }
-                self.end_number();
-                return self.take_structure(byte);
-            }
-            Place::InWord => {
-                if byte.is_ascii_lowercase() {
-                    return ControlFlow::Continue(());
-                }
-                self.end_value();
-                return self.take_structure(byte);
-            }
-            Place::InName => match byte {
-                b'"' => {
-                    self.end_name();
-                    self.place = Place::Colon;
-                }
-                b'\\' => {
-                    // A name on a path has no escapes.
-                    self.is_cut = true;
-                    self.place = Place::Escaped(Quoted::Name);
-                }
-                _ => self.keep(byte, LONGEST_NAME),
-            },
-            Place::InText => match byte {
-                b'"' => self.end_text(),
-                b'\\' => {
-                    self.keep(byte, LONGEST_TEXT);
-                    self.place = Place::Escaped(Quoted::Text);
-                }
-                _ => self.keep(byte, LONGEST_TEXT),
-            },
-            Place::Escaped(Quoted::Name) => self.place = Place::InName,
-            Place::Escaped(Quoted::String) => self.place = Place::InString,
-            Place::Escaped(Quoted::Text) => {
-                self.keep(byte, LONGEST_TEXT);
-                self.place = Place::InText;
-            }
-            _ => return self.take_structure(byte),
+    /// Reads what stands in quotes, which is most of a document, to its end or to a backslash. Returns what comes after that.
+    fn read_quoted<'b>(&mut self, bytes: &'b [u8], quoted: Quoted) -> &'b [u8] {
+        let end = memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
+        let (text, rest) = bytes.split_at(end);
+        self.keep(text, quoted);
+        let Some((byte, rest)) = rest.split_first() else {
+            return rest;
+        };
+        if *byte == b'\\' {
+            self.keep(b"\\", quoted);
+            self.place = Place::Escaped(quoted);
+            return rest;
         }
-        ControlFlow::Continue(())
+        match quoted {
+            Quoted::Name => self.end_name(),
+            Quoted::Text => self.end_text(),
+            Quoted::String => self.end_value(),
+        }
+        rest
     }
 
+    /// Takes one byte between names and values. Breaks where no JSON has it.
     fn take_structure(&mut self, byte: u8) -> ControlFlow<()> {
         if byte.is_ascii_whitespace() {
             return ControlFlow::Continue(());
@@ -236,7 +248,8 @@ impl Scanner {
             (Place::Value | Place::ValueOrEnd, _) if byte != b']' => return self.begin_value(byte),
             (Place::NameOrEnd | Place::Name, b'"') => {
                 self.text.clear();
-                self.is_cut = false;
+                let leads_nowhere = self.beyond > 0 || self.leading.last() == Some(&0);
+                self.is_cut = leads_nowhere;
                 self.place = Place::InName;
             }
             (Place::Colon, b':') => self.place = Place::Value,
@@ -272,8 +285,8 @@ impl Scanner {
             b'"' => self.place = Place::InString,
             b'-' | b'0'..=b'9' => {
                 self.text.clear();
-                self.is_cut = false;
-                self.keep(byte, LONGEST_NUMBER);
+                self.is_cut = self.wanted == 0;
+                self.keep_number(&[byte]);
                 self.place = Place::InNumber;
             }
             b'a'..=b'z' => self.place = Place::InWord,
@@ -334,19 +347,18 @@ impl Scanner {
 
     fn end_name(&mut self) {
         self.wanted = 0;
-        if self.beyond > 0 || self.is_cut {
+        self.place = Place::Colon;
+        if self.is_cut {
             return;
         }
         let Some(leading) = self.leading.last() else {
             return;
         };
         let level = self.leading.len() - 1;
-        for (place, path) in self.paths.iter().enumerate() {
-            let is_next = path
-                .name(level)
-                .is_some_and(|name| name.as_bytes() == self.text);
-            if leading >> place & 1 == 1 && is_next {
-                self.wanted |= 1 << place;
+        for name in &*self.names {
+            let paths = leading & name.paths;
+            if paths != 0 && name.level == level && name.text.as_bytes() == self.text {
+                self.wanted |= paths;
             }
         }
     }
@@ -391,13 +403,50 @@ impl Scanner {
         self.place = Place::AfterValue;
     }
 
-    fn keep(&mut self, byte: u8, most: usize) {
-        if self.text.len() < most {
-            self.text.push(byte);
+    fn keep(&mut self, bytes: &[u8], quoted: Quoted) {
+        match quoted {
+            // A name on a path has no escapes.
+            Quoted::Name if bytes == b"\\" => self.is_cut = true,
+            Quoted::Name => self.keep_at_most(bytes, LONGEST_NAME),
+            Quoted::Text => self.keep_at_most(bytes, LONGEST_TEXT),
+            Quoted::String => {}
+        }
+    }
+
+    fn keep_number(&mut self, bytes: &[u8]) {
+        self.keep_at_most(bytes, LONGEST_NUMBER);
+    }
+
+    fn keep_at_most(&mut self, bytes: &[u8], most: usize) {
+        if self.is_cut {
+            return;
+        }
+        if self.text.len() + bytes.len() <= most {
+            self.text.extend_from_slice(bytes);
         } else {
             self.is_cut = true;
         }
     }
+}
+
+impl Place {
+    fn of(quoted: Quoted) -> Self {
+        match quoted {
+            Quoted::Name => Self::InName,
+            Quoted::String => Self::InString,
+            Quoted::Text => Self::InText,
+        }
+    }
+}
+
+/// Returns how many bytes at the begin are such.
+fn run(bytes: &[u8], is_such: impl Fn(&u8) -> bool) -> usize {
+    let end = bytes.iter().position(|byte| !is_such(byte));
+    end.unwrap_or(bytes.len())
+}
+
+fn is_of_a_number(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-')
 }
 
 #[cfg(test)]

@@ -38,6 +38,10 @@ impl JsonPath {
         self.0.get(level).map(AsRef::as_ref)
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(AsRef::as_ref)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

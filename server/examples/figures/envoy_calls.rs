@@ -1,10 +1,7 @@
-//! What a call of Envoy's rate limit service costs, beside a bare service of tonic that answers OK: `make envoy-calls`.
-//!
-//! Each server is a process of its own. A client on one connection asks as fast as it is answered, in so many calls at once. The
-//! servers take turns, and a ratio is the median over all rounds, since a machine has slow phases.
+//! What a call of Envoy's rate limit service costs, beside a bare service of tonic that answers OK. A client on one connection asks as
+//! fast as it is answered, in so many calls at once.
 
 use std::env;
-use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpListener;
@@ -28,6 +25,9 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
+use crate::process::{self, Process};
+use crate::{Failure, median};
+
 const ROUNDS: usize = 7;
 const STREAMS: [usize; 3] = [1, 64, 1_000];
 
@@ -41,22 +41,8 @@ const KEYS: usize = 10_000;
 /// The limits of a program that has many.
 const MANY: usize = 5_000;
 
-type Failure = Box<dyn Error + Send + Sync>;
-
-fn main() -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    match env::args().nth(1).as_deref() {
-        Some("bare") => runtime.block_on(bare()),
-        Some(other) => Err(format!("{other:?} is no server; write nothing").into()),
-        None => runtime.block_on(measure()),
-    }
-}
-
 /// Answers OK, until the input ends.
-async fn bare() -> Result<(), Failure> {
+pub(crate) async fn bare() -> Result<(), Failure> {
     struct Bare;
     #[tonic::async_trait]
     impl RateLimitService for Bare {
@@ -81,10 +67,10 @@ async fn bare() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A server that is measured, and ends with the program.
+/// A server that is measured.
 struct Measured {
     name: &'static str,
-    process: Child,
+    process: Process,
     channel: Channel,
     figures: Vec<Vec<Figures>>,
 }
@@ -100,24 +86,9 @@ struct Figures {
     slow: f64,
 }
 
-impl Drop for Measured {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 impl Measured {
     async fn start(name: &'static str, command: &mut Command) -> Result<Self, Failure> {
-        let mut process = command.stdout(Stdio::piped()).spawn()?;
-        let output = process.stdout.take().ok_or("it has no output")?;
-        let mut lines = BufReader::new(output).lines();
-        let address = loop {
-            let line = lines.next().ok_or("the server has ended")??;
-            if let Some(address) = line.strip_prefix("Envoy: ") {
-                break address.to_owned();
-            }
-        };
+        let (process, address) = Process::start(command, "Envoy: ")?;
         let channel = Endpoint::from_shared(address)?
             .tcp_nodelay(true)
             .connect()
@@ -130,24 +101,14 @@ impl Measured {
         })
     }
 
-    /// Returns the processor time that the server has had.
-    fn cpu(&self) -> Result<Duration, Failure> {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        let (_, fields) = text.rsplit_once(')').ok_or("no name")?;
-        let ticks = fields.split_whitespace().skip(11).take(2);
-        let ticks: u64 = ticks.map(str::parse::<u64>).sum::<Result<_, _>>()?;
-        // A hundred in a second, whatever the kernel's own are.
-        Ok(Duration::from_millis(10 * ticks))
-    }
-
     async fn measure(&mut self, place: usize) -> Result<(), Failure> {
         let streams = STREAMS[place];
         self.ask(streams, BEFORE).await?;
-        let (cpu, begun) = (self.cpu()?, Instant::now());
+        let (cpu, begun) = (self.process.cpu()?, Instant::now());
         let mut times = self.ask(streams, SLICE).await?;
         let (seconds, cpu) = (
             begun.elapsed().as_secs_f64(),
-            self.cpu()?.saturating_sub(cpu),
+            self.process.cpu()?.saturating_sub(cpu),
         );
         times.sort_unstable();
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
@@ -286,15 +247,12 @@ impl Beside {
 }
 
 fn ratelimitd(file: &Path) -> Result<Command, Failure> {
-    let own = env::current_exe()?;
-    let programs = own.parent().and_then(Path::parent);
-    let mut command = Command::new(programs.ok_or("it has no folder")?.join("ratelimitd"));
-    command.arg("serve").arg(file);
-    command.args(["--listen", "none", "--ops", "none", "--grpc", "127.0.0.1:0"]);
+    let mut command = process::ratelimitd(file)?;
+    command.args(["--listen", "none", "--grpc", "127.0.0.1:0"]);
     Ok(command)
 }
 
-async fn measure() -> Result<(), Failure> {
+pub(crate) async fn measure() -> Result<(), Failure> {
     let beside = Arc::new(Beside::start()?);
     let mut servers = vec![
         Measured::start("bare tonic", Command::new(env::current_exe()?).arg("bare")).await?,
@@ -342,10 +300,4 @@ async fn measure() -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
