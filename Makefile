@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test test-deep laws servers faults chaos simulate model interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
+.PHONY: run test test-deep laws servers faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
 .PHONY: test-without-servers check-packages packages minimal-versions deny public-api public-api-accept
 
 SERVER_FIGURES = cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example figures \
@@ -15,7 +15,7 @@ test: servers ## all tests, those of the documentation too; ends with a line tha
 	tests/run
 
 # Those that take minutes each, or programs in other languages. CI runs those whose files have changed: see .ci/paths.
-test-deep: laws chaos model interop loadtest simulate instructions way packages deny ## what searches for longer, and foreign clients
+test-deep: laws chaos model descriptors interop loadtest simulate instructions way packages deny ## what searches for longer, and foreign clients
 
 laws: export PROPTEST_CASES ?= 10000
 laws: ## the laws of the algorithms by 10,000 cases, optimized
@@ -39,6 +39,10 @@ simulate: ## leases in virtual time: ten workloads and seven algorithms, then 10
 
 model: ## all interleavings of threads in the store, by loom
 	RUSTFLAGS="$(RUSTFLAGS) --cfg tower_ratelimit_loom" cargo test --release --package tower-ratelimit-core --lib --no-default-features loom_
+
+descriptors: export DESCRIPTOR_REQUESTS ?= 100000
+descriptors: ## 100,000 questions of Envoy's, beside a model of envoyproxy/ratelimit
+	tests/run server::descriptors::model
 
 interop: ## curl, urllib3, grpcio, ky and Chromium against the examples; installs missing ones
 	tests/interop/run

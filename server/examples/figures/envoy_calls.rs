@@ -299,5 +299,29 @@ pub(crate) async fn measure() -> Result<(), Failure> {
             );
         }
     }
+    if let Some((redis, _)) = &beside.redis {
+        let over_redis = servers.last().ok_or("nothing is measured")?;
+        stop(redis)?;
+        // From the first call on, which finds Redis taken to be well.
+        let times = over_redis.ask(STREAMS[1], SLICE).await?;
+        let longest = times.iter().max().ok_or("no call has ended")?;
+        println!(
+            "\nRedis stands still: {} calls, the longest {:.1} ms",
+            times.len(),
+            longest.as_secs_f64() * 1e3
+        );
+    }
     Ok(())
+}
+
+/// Makes Redis take connections and answer nothing.
+fn stop(redis: &Child) -> Result<(), Failure> {
+    let done = Command::new("kill")
+        .args(["-STOP", &redis.id().to_string()])
+        .status()?;
+    if done.success() {
+        Ok(())
+    } else {
+        Err("Redis could not be stopped".into())
+    }
 }
