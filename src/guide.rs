@@ -22,6 +22,10 @@ pub mod keys {}
 pub mod plans {}
 
 #[cfg(feature = "axum")]
+#[doc = include_str!("../docs/trees.md")]
+pub mod trees {}
+
+#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/resolver.md")]
 pub mod resolver {}
 #[doc = include_str!("../docs/stability.md")]

@@ -249,6 +249,11 @@ impl Policy<Http> {
         Err(ConfigError::quoting("operations", self.rule.name(), remedy))
     }
 
+    /// Returns whether requests without a key have one in common, because the policy says so.
+    pub(super) fn shares_no_key(&self) -> bool {
+        self.reads.no_key == Some(NoKey::Shared)
+    }
+
     /// Returns how its key is taken from a request.
     pub(crate) fn extractor(&mut self) -> &mut Arc<dyn Extract> {
         &mut self.reads.key

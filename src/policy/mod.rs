@@ -10,6 +10,7 @@ mod keyed;
 pub(crate) mod logged;
 mod no_key;
 mod settlement;
+mod tree;
 
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ pub use self::no_key::NoKey;
 pub(crate) use self::no_key::check_status;
 pub use self::settlement::{Cost, Ending, Settle, Spend};
 pub(crate) use self::settlement::{Ended, ReportedCost, Settlement, Told};
+pub use self::tree::Tree;
 
 /// A named rule.
 ///

@@ -43,6 +43,7 @@ mod secrets;
 mod shadow;
 mod tables;
 mod terms;
+mod trees;
 mod warnings;
 mod wrong_files;
 #[cfg(feature = "calendar")]

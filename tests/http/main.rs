@@ -64,6 +64,7 @@ mod stepped;
 mod structured;
 mod tcp;
 mod traffic;
+mod trees;
 mod truth;
 mod unannounced;
 mod unix_socket;

@@ -36,6 +36,7 @@ mod stand_in;
 mod switch;
 #[cfg(feature = "redis-tls")]
 mod tls;
+mod trees;
 mod unknown_outcome;
 mod waiting;
 mod without;

@@ -202,7 +202,7 @@ impl Entry {
 /// Reads all tables of a file with these policies.
 pub(super) fn descriptors(
     root: &TableAt<'_>,
-    policies: &[(&str, Option<ReadPolicy>)],
+    policies: &[(String, Option<ReadPolicy>)],
 ) -> Option<Arc<[DescriptorLimit]>> {
     let Some(at) = root.get("envoy") else {
         return Some([].into());
@@ -210,7 +210,9 @@ pub(super) fn descriptors(
     if !at.is_list() {
         return at.expected("a list of tables; write each of them under [[envoy]]");
     }
-    let policies = policies.iter().map(|(name, policy)| (*name, policy));
+    let policies = policies
+        .iter()
+        .map(|(name, policy)| (name.as_str(), policy));
     let file = Reader {
         root,
         policies: policies.collect(),
@@ -279,7 +281,10 @@ impl<'w> Reader<'_, 'w> {
         };
         let (policy, mode) = limited?;
         if policy.as_ref().shapes() || policy.algorithm().limits_concurrency() {
-            let of = table.get("policy").cloned().or_else(|| limit_of(at));
+            let of = table
+                .get("policy")
+                .cloned()
+                .or_else(|| limit_of(|field| at.field(field)));
             return of.as_ref().unwrap_or(at).refuse(
                 "Envoy lets no request wait, and does not tell when it ends; give an algorithm that counts, such as token-bucket",
             );
@@ -316,7 +321,12 @@ impl<'w> Reader<'_, 'w> {
             known.sort_unstable();
             return of.unknown("policy", name, &known);
         };
-        let at = self.root.get("policies")?.field(name)?;
+        let Some(at) = self.root.get("policies")?.field(name) else {
+            return of.refuse(format!(
+                "{} is a level of a tree, which Envoy's descriptors have no keys for; name another policy, or give the limit here",
+                quoted(name)
+            ));
+        };
         let known = known.as_ref()?;
         let mut own = *known.unkeyed.algorithm();
         if let Some(plan) = table.get("plan") {

@@ -59,6 +59,7 @@ mod hours;
 mod integer;
 mod json;
 mod keys;
+mod levels;
 mod limits;
 mod limits_by_key;
 mod load;

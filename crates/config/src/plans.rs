@@ -8,6 +8,7 @@ use http::HeaderName;
 
 use super::functions::PlanOf;
 use super::keys::{ReadKey, networks as networks_of};
+use super::levels::declared;
 use super::limits::{Own, limit};
 use super::policy::ReadPolicy;
 use super::shape::{Shape, TEXTS};
@@ -50,7 +51,7 @@ pub(super) struct ReadPlans {
 /// Reads the plans of a file, if it has any.
 pub(super) fn plans(
     root: &TableAt<'_>,
-    policies: &[(&str, Option<ReadPolicy>)],
+    policies: &[(String, Option<ReadPolicy>)],
 ) -> Option<ReadPlans> {
     let Some(at) = root.get("plans") else {
         for field in ["plan_of", "default_plan"] {
@@ -71,7 +72,7 @@ pub(super) fn plans(
             limit: policy.as_ref().map(|policy| policy.unkeyed.algorithm()),
             unit: policy.as_ref().and_then(|policy| policy.counts.unit),
         };
-        (*name, own)
+        (name.as_str(), own)
     });
     let own: Known<'_, _> = own.collect();
     let mut plans = Vec::new();
@@ -132,12 +133,16 @@ impl<'w, T> FromIterator<(&'w str, T)> for Known<'w, T> {
 fn warn_of_unmentioned(root: &TableAt<'_>, plans: &[(Name<'_>, At<'_>)]) {
     let mentioned = plans.iter().flat_map(|(_, plan)| plan.fields());
     let mentioned: HashSet<&str> = mentioned.map(|(policy, _)| policy).collect();
-    for (name, policy) in root.get("policies").into_iter().flat_map(At::fields) {
-        if !mentioned.contains(name) && policy.field("for_all_plans").is_none() {
-            policy.warn(
-                "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
-                 for_all_plans = true",
-            );
+    for (name, at) in root.get("policies").into_iter().flat_map(At::fields) {
+        let is_for_all = at.field("for_all_plans").is_some();
+        for (name, policy) in declared((name, at)) {
+            let is_for_all = is_for_all || policy.field("for_all_plans").is_some();
+            if !mentioned.contains(name.as_str()) && !is_for_all {
+                policy.warn(
+                    "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
+                     for_all_plans = true",
+                );
+            }
         }
     }
 }

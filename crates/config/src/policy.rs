@@ -28,6 +28,9 @@ use tower_ratelimit::policy::{Http, Mode, NoKey, OnStoreFailure, Policy, Unsettl
 use tower_ratelimit::usage::Money;
 
 pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
+    setting("levels")
+        .says("Limits above each other, from the root down, in place of a key and a quota.")
+        .together(Shape::List(&Shape::Named("level"))),
     setting("algorithm")
         .says("The name of an algorithm, or its whole text; the default is anchored-window.")
         .together(Shape::Text),
@@ -353,24 +356,29 @@ impl Counts {
     }
 }
 
-/// Reads a policy. `None` if its limit is unknown.
+/// Reads a policy that stands alone. `None` if its limit is unknown.
 pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
-    let table = at.table(&POLICY)?;
+    policy_of(name.text, &at.table(&POLICY)?)
+}
+
+/// Reads a policy, or a level of a tree. `None` if its limit is unknown.
+pub(super) fn policy_of(name: &str, table: &TableAt<'_>) -> Option<ReadPolicy> {
+    let at = &table.at;
     let other = table.get("operations").and_then(|at| at.field("other"));
-    let counts = Counts::read(&table);
-    let own = algorithm(&table, other.as_ref(), counts.unit);
+    let counts = Counts::read(table);
+    let own = algorithm(table, other.as_ref(), counts.unit);
     let key = table
         .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
         .and_then(|at| at.common().key(at));
-    let stands = limit_of(at);
-    stands
-        .as_ref()
-        .unwrap_or(at)
-        .gives(name.text, LimitRule::Policy);
+    let stands = limit_of(|field| table.get(field).cloned());
+    stands.as_ref().unwrap_or(at).gives(name, LimitRule::Policy);
     let is_address = key.as_ref().is_some_and(|key| key.is_address);
     // Without a key or a limit, the settings are read for their mistakes.
     let key = key.map_or_else(|| AnyKey::new(key::global()), |read| read.key);
-    let policy = Policy::new(name.text, own.unwrap_or(Algorithm::Unlimited)).key(key);
+    let mut policy = Policy::new(name, own.unwrap_or(Algorithm::Unlimited)).key(key);
+    if table.is_of_a_level() {
+        policy = policy.no_key(NoKey::Refuse(StatusCode::BAD_REQUEST));
+    }
     let mut draft = Draft {
         policy,
         own,
@@ -379,10 +387,10 @@ pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
         is_by_path: false,
         reads: OfPolicy::default(),
     };
-    POLICY.apply(&table, &mut draft);
-    draft.check(&table);
+    POLICY.apply(table, &mut draft);
+    draft.check(table);
     at.walk.reads_bodies(OfPolicy {
-        name: Some(name.text.to_owned()),
+        name: Some(name.to_owned()),
         fields: at.walk.take_fields(),
         ..std::mem::take(&mut draft.reads)
     });
@@ -435,9 +443,9 @@ pub(super) fn unkeyed(name: &str, own: Option<Algorithm>, table: &TableAt<'_>) -
 }
 
 /// Where the limit of a policy stands; `None` if it has that of all `other` operations.
-pub(super) fn limit_of<'w>(policy: &At<'w>) -> Option<At<'w>> {
+pub(super) fn limit_of<'w>(field: impl Fn(&str) -> Option<At<'w>>) -> Option<At<'w>> {
     let fields = ["quota", "limit", "budget", "algorithm", "concurrency"];
-    fields.iter().find_map(|field| policy.field(field))
+    fields.into_iter().find_map(field)
 }
 
 /// A policy to which the settings of its table are applied.

@@ -14,6 +14,7 @@ use super::descriptors::{DescriptorLimit, Envoy, descriptors};
 use super::digest::{Sha, digest};
 use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
 use super::keys::{KEY, networks};
+use super::levels::{LevelFields, declared};
 use super::limits::LIMIT;
 use super::load;
 use super::money::{PRICE, prices_or_none};
@@ -166,6 +167,7 @@ pub(super) const NAMED: &[(&str, Shape)] = &[
         Shape::Secret(&Shape::Any(&[Shape::Text, Shape::Table(&SECRET)])),
     ),
     ("policy", Shape::Table(&POLICY)),
+    ("level", Shape::Table(&LevelFields)),
 ];
 
 static PROXIES: Vocabulary<()> = Vocabulary(&[
@@ -449,8 +451,10 @@ fn warn_of_pointless(root: &TableAt<'_>, layer: &RateLimitLayerBuilder) {
     let of_policies = layer.pointless();
     if !of_policies.is_empty() {
         let policies = root.get("policies").into_iter().flat_map(At::fields);
-        let limits = policies.filter_map(|(name, at)| Some((name, limit_of(&at)?)));
-        let limits: HashMap<&str, At<'_>> = limits.collect();
+        let policies = policies.flat_map(declared);
+        let limits =
+            policies.filter_map(|(name, at)| Some((name, limit_of(|field| at.field(field))?)));
+        let limits: HashMap<String, At<'_>> = limits.collect();
         for pointless in of_policies {
             warn_of_one(&pointless, |name| limits.get(name));
         }

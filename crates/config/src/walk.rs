@@ -490,6 +490,7 @@ impl<'w> At<'w> {
             found: found.filter(|(name, _)| fields.contains(name)).collect(),
             meant: Vec::new(),
             has_unknown: false,
+            is_of_a_level: false,
         }
     }
 
@@ -514,6 +515,7 @@ impl<'w> At<'w> {
             found: Vec::new(),
             meant: Vec::new(),
             has_unknown: false,
+            is_of_a_level: false,
         };
         let entries = self.entries()?;
         let known: Vec<&str> = of.fields().iter().map(|field| field.name).collect();
@@ -538,6 +540,11 @@ pub(super) struct Name<'w> {
 }
 
 impl Name<'_> {
+    /// Returns the name of a policy that this place of the file declares.
+    pub(super) fn called<'n>(&'n self, text: &'n str) -> Name<'n> {
+        Name { text, ..*self }
+    }
+
     /// Returns the name as a message shows it.
     pub(super) fn shown(&self) -> String {
         if self.is_hidden {
@@ -556,9 +563,27 @@ pub(super) struct TableAt<'w> {
     /// The fields that unknown ones were probably to be.
     meant: Vec<&'static str>,
     has_unknown: bool,
+    is_of_a_level: bool,
 }
 
 impl<'w> TableAt<'w> {
+    /// Returns the table of a level, which has the fields of its tree that it does not have itself.
+    pub(super) fn below(mut self, tree: &Self) -> Self {
+        let own: Vec<&str> = self.found.iter().map(|(name, _)| *name).collect();
+        let of_tree = tree.found.iter();
+        let of_tree = of_tree.filter(|(name, _)| *name != "levels" && !own.contains(name));
+        self.found.extend(of_tree.cloned());
+        self.meant.extend(&tree.meant);
+        self.has_unknown |= tree.has_unknown;
+        self.is_of_a_level = true;
+        self
+    }
+
+    /// Returns whether this is the table of a level of a tree.
+    pub(super) fn is_of_a_level(&self) -> bool {
+        self.is_of_a_level
+    }
+
     pub(super) fn get(&self, field: &str) -> Option<&At<'w>> {
         let mut found = self.found.iter();
         found.find(|(name, _)| *name == field).map(|(_, at)| at)

@@ -21,13 +21,14 @@ use super::query::{LEASE, Query};
 use super::reply::ScriptReply;
 use super::script::{Call, Script};
 use super::settlement::Settlement;
+use super::state_key::InBraces;
 use tower_ratelimit_core::__internal::KeyEpochs;
 use tower_ratelimit_core::__internal::{Standby, Watch};
 use tower_ratelimit_core::algorithm::Limit;
 use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::error::{StoreError, StoreErrorKind};
-use tower_ratelimit_core::key::{Key, KeyName};
+use tower_ratelimit_core::key::Key;
 use tower_ratelimit_core::store::{Amendment, Charge, Reply, Slot};
 
 /// Makes the calls to the server for a list of policies.
@@ -156,12 +157,13 @@ impl Calls {
         settled
     }
 
-    /// Groups charges that one script can see: those of one key, or all if there is one server.
+    /// Groups charges that one script can see: those of one key or of one tree, or all if there is one server.
     fn groups(&self, charges: &[Charge]) -> SmallVec<[Charges; 1]> {
         let mut groups: SmallVec<[Charges; 1]> = SmallVec::new();
         for charge in charges {
-            let is_together =
-                |group: &&mut Charges| !self.link.is_divided() || group[0].key == charge.key;
+            let is_together = |group: &&mut Charges| {
+                !self.link.is_divided() || group[0].key.root() == charge.key.root()
+            };
             match groups.iter_mut().find(is_together) {
                 Some(group) => group.push(*charge),
                 None => groups.push(Charges::from_slice(&[*charge])),
@@ -242,7 +244,10 @@ impl Calls {
         let Some(first) = charges.first() else {
             return false;
         };
-        !self.link.is_divided() || charges.iter().all(|charge| charge.key == first.key)
+        !self.link.is_divided()
+            || charges
+                .iter()
+                .all(|charge| charge.key.root() == first.key.root())
     }
 
     pub(super) async fn peek(&self, charges: &[Charge]) -> Result<ScriptReply, StoreError> {
@@ -530,14 +535,14 @@ impl Drop for Ending<'_> {
 
 /// The name of the last key: most charges of a request are of one key.
 #[derive(Default)]
-pub(super) struct Names(Option<(Key, KeyName)>);
+pub(super) struct Names(Option<(Key, InBraces)>);
 
 impl Names {
     pub(super) fn name(&mut self, prefix: &str, key: &Key, suffix: &str) -> String {
         let name = match &self.0 {
             Some((named, name)) if named == key => name,
-            _ => &self.0.insert((*key, key.name())).1,
+            _ => &self.0.insert((*key, InBraces::of(key))).1,
         };
-        super::state_key(prefix, name, suffix)
+        name.state_key(prefix, suffix)
     }
 }

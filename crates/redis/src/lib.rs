@@ -45,6 +45,7 @@ mod sentinel;
 mod server;
 mod settlement;
 mod slots;
+mod state_key;
 #[cfg(feature = "cluster")]
 mod view;
 
@@ -65,6 +66,7 @@ use self::opened::OpenedPolicy;
 use self::query::Deciding;
 use self::script::Script;
 use self::settlement::Settling;
+use self::state_key::InBraces;
 use tower_ratelimit_core::__internal::Lua;
 use tower_ratelimit_core::__internal::check_names;
 use tower_ratelimit_core::__internal::{KeyEpochs, Standby, Watch};
@@ -72,7 +74,7 @@ use tower_ratelimit_core::algorithm::Algorithm;
 use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::error::ConfigError;
-use tower_ratelimit_core::key::{IntoKey, KeyName};
+use tower_ratelimit_core::key::IntoKey;
 use tower_ratelimit_core::policy::Policy;
 use tower_ratelimit_core::store::{Availability, NodeCount, Store};
 
@@ -158,8 +160,7 @@ impl RedisStore {
     /// # Ok::<(), tower_ratelimit_core::ConfigError>(())
     /// ```
     pub fn store_key(&self, policy: &impl AsRef<Policy>, key: impl IntoKey) -> String {
-        let name = key.into_key().name();
-        state_key(&self.prefix, &name, &suffix(policy.as_ref()))
+        InBraces::of(&key.into_key()).state_key(&self.prefix, &suffix(policy.as_ref()))
     }
 
     /// Returns how many calls to the server took how long, as `Times` counts them.
@@ -285,11 +286,6 @@ fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {
         .iter()
         .filter(|policy| policy.algorithm.limits_concurrency());
     in_use.filter_map(|policy| policy.lua).collect()
-}
-
-/// The client is in braces, so that all its states are on one node of a cluster.
-fn state_key(prefix: &str, key: &KeyName, suffix: &str) -> String {
-    format!("{prefix}:{LAYOUT}:{{{key}}}:{suffix}")
 }
 
 /// Returns the policy's name and the frame of its states.

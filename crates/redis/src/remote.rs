@@ -45,7 +45,7 @@ fn question(prefix: &str, tag: &str) -> Cmd {
 impl Remote for RedisRemote {
     fn place(&self, key: &Key) -> KeyPart {
         let slot = if self.link.is_divided() {
-            slot_of(key.name().as_str().as_bytes())
+            slot_of(key.root().name().as_str().as_bytes())
         } else {
             0
         };

@@ -25,6 +25,7 @@ use super::value::{HEAD, Kind, number};
 /// - text with other characters is percent-encoded;
 /// - bytes are `b:` and hexadecimal digits;
 /// - a pair is `p:`, the first part, a comma and the second part;
+/// - a key of a [tree](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/trees/) is `u:`, its root, a comma and what is below it;
 /// - a value longer than 46 bytes, or a key whose name would be too long, is the first 128 bits of
 ///   its SHA-256 digest;
 /// - a value hashed with a [`Secret`](super::Secret) is the hash.
@@ -54,8 +55,22 @@ impl KeyName {
         let mut name = Self(SmallVec::new_const());
         match name.key(key) {
             Ok([]) => name,
-            _ => Self::of_digest(key),
+            _ => Self::of_branch(key).unwrap_or_else(|| Self::of_digest(key)),
         }
+    }
+
+    /// Makes the name of a key of a tree that is too long: a digest stands for what is below its root.
+    fn of_branch(key: &[u8]) -> Option<Self> {
+        let (&[kind, _], value) = key.split_first_chunk::<HEAD>()?;
+        if Kind::numbered(kind)? != Kind::Branch {
+            return None;
+        }
+        let mut name = Self(SmallVec::new_const());
+        name.write_str("u:").ok()?;
+        name.key(value).ok()?;
+        name.write_str(",").ok()?;
+        name.digest("d", &Sha256::digest(key)).ok()?;
+        Some(name)
     }
 
     fn of_digest(key: &[u8]) -> Self {
@@ -87,7 +102,8 @@ impl KeyName {
                 }
                 _ => Err(fmt::Error),
             },
-            Kind::Pair => self.pair(value),
+            Kind::Pair => self.pair("p:", value),
+            Kind::Branch => self.pair("u:", value),
             Kind::Secret => self.hex("s", value),
             Kind::First => self.of_source("1:", value),
             Kind::Second => self.of_source("2:", value),
@@ -96,14 +112,15 @@ impl KeyName {
             Kind::DigestOfPair => self.digest("dp", value),
             Kind::DigestOfFirst => self.digest("d1", value),
             Kind::DigestOfSecond => self.digest("d2", value),
+            Kind::DigestOfKey => self.digest("dk", value),
         }?;
         Ok(rest)
     }
 
     /// A comma separates the parts, and commas inside the parts are encoded or belong to nested
     /// pairs, so the parts cannot run together.
-    fn pair(&mut self, value: &[u8]) -> fmt::Result {
-        self.write_str("p:")?;
+    fn pair(&mut self, kind: &str, value: &[u8]) -> fmt::Result {
+        self.write_str(kind)?;
         let second = self.key(value)?;
         self.write_str(",")?;
         self.whole(second)
@@ -233,6 +250,80 @@ mod tests {
         {
             assert_name("ann".into_key().of_first(), "1:t:ann");
             assert_name("ann".into_key().of_second(), "2:t:ann");
+        }
+    }
+
+    #[test]
+    fn a_key_of_a_tree_shows_its_root_however_long_it_is() {
+        let branch = |parts: &[&str]| {
+            let keys: Vec<Key> = parts.iter().map(|part| part.into_key()).collect();
+            Key::branch(&keys[0], &keys[1..])
+        };
+        let uuid = "3f2504e0-4f89-11d3-9a0c-0305e82c3301";
+        for (parts, name) in [
+            (&["acme"][..], "t:acme"),
+            (&["acme", "blue"], "u:t:acme,t:blue"),
+            (&["acme", "blue", "ann"], "u:t:acme,p:t:blue,t:ann"),
+            (
+                &["acme", "blue", "ann", "k"],
+                "u:t:acme,p:p:t:blue,t:ann,t:k",
+            ),
+            (
+                &["acme", uuid],
+                "u:t:acme,t:3f2504e0-4f89-11d3-9a0c-0305e82c3301",
+            ),
+            (&["acme", uuid, uuid], "u:t:acme,dp:"),
+            (&[uuid], "dk:"),
+            (&[uuid, uuid], "u:dk:"),
+        ] {
+            let key = branch(parts);
+            assert!(
+                key.name().as_str().starts_with(name),
+                "{:?}",
+                key.name().as_str()
+            );
+            assert_eq!(key.root(), branch(&parts[..1]), "{parts:?}");
+        }
+        // Names that would be too long keep their root, too.
+        let wide = "é".repeat(13);
+        let key = branch(&[&wide, "{}{}{}{}"]);
+        let root = branch(&[&wide]).name();
+        assert!(
+            key.name()
+                .as_str()
+                .starts_with(&format!("u:{},", root.as_str()))
+        );
+        assert_eq!(key.root().name(), root);
+    }
+
+    #[test]
+    fn no_two_paths_of_a_tree_have_one_key() {
+        let parts = [
+            "",
+            "a",
+            "b",
+            "ab",
+            ",",
+            "a,t:b",
+            "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
+            "é{}{}{}{}{}{}{}{}",
+        ];
+        let mut known = HashMap::new();
+        let mut check = |path: Vec<&'static str>| {
+            let keys: Vec<Key> = path.iter().map(|part| part.into_key()).collect();
+            let key = Key::branch(&keys[0], &keys[1..]);
+            let name = key.name().as_str().to_owned();
+            assert!(name.len() <= KeyName::MAX_LEN);
+            assert_eq!(known.insert(name, path.clone()), None, "{path:?}");
+        };
+        for a in parts {
+            check(vec![a]);
+            for b in parts {
+                check(vec![a, b]);
+                for c in parts {
+                    check(vec![a, b, c]);
+                }
+            }
         }
     }
 

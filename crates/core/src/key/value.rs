@@ -52,10 +52,12 @@ pub(super) enum Kind {
     Second,
     DigestOfFirst,
     DigestOfSecond,
+    Branch,
+    DigestOfKey,
 }
 
 impl Kind {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 19] = [
         Self::Missing,
         Self::Bytes,
         Self::Text,
@@ -73,6 +75,8 @@ impl Kind {
         Self::Second,
         Self::DigestOfFirst,
         Self::DigestOfSecond,
+        Self::Branch,
+        Self::DigestOfKey,
     ];
 
     pub(super) fn numbered(number: u8) -> Option<Self> {
@@ -112,6 +116,8 @@ impl Key {
             Kind::Pair | Kind::DigestOfPair => "pair",
             Kind::First | Kind::DigestOfFirst => "first source",
             Kind::Second | Kind::DigestOfSecond => "second source",
+            Kind::Branch => "branch",
+            Kind::DigestOfKey => "digest",
         }
     }
 
@@ -200,6 +206,64 @@ impl Key {
             len += end;
         }
         Self::of(Kind::Pair, Kind::DigestOfPair, &joined[..len])
+    }
+
+    /// Returns the key of a level of a tree, by the keys from the root down to it.
+    ///
+    /// The root stays apart from what is below it, so that all keys of a tree show whose they are. A root of more than 28 bytes, and
+    /// what is below it if both are too long together, are a digest.
+    // For `tower-ratelimit`, which shows it as `key::branch`.
+    #[doc(hidden)]
+    pub fn branch(root: &Self, below: &[Self]) -> Self {
+        const LONGEST_ROOT: usize = 28;
+        let root = root.at_most(LONGEST_ROOT);
+        let Some((first, rest)) = below.split_first() else {
+            return root;
+        };
+        let below = rest.iter().fold(*first, |path, key| Self::pair(&path, key));
+        let below = below.at_most(CAPACITY - HEAD - root.len());
+        let mut joined = [0; CAPACITY];
+        let mut len = 0;
+        for part in [&root, &below] {
+            let end = HEAD + part.len();
+            joined[len..][..end].copy_from_slice(&part.to_bytes()[..end]);
+            len += end;
+        }
+        Self::short(Kind::Branch, &joined[..len])
+    }
+
+    /// Returns the root of a tree whose key this is, or the key itself: a store keeps together what has one root.
+    // For `tower-ratelimit-redis`.
+    #[doc(hidden)]
+    pub fn root(&self) -> Self {
+        if self.kind() != Kind::Branch {
+            return *self;
+        }
+        self.with_bytes(|bytes| {
+            let root = bytes.get(HEAD..).unwrap_or_default();
+            match root.split_first_chunk() {
+                Some((&[kind, len], value)) => {
+                    match (Kind::numbered(kind), value.get(..len.into())) {
+                        (Some(kind), Some(value)) => Self::short(kind, value),
+                        _ => *self,
+                    }
+                }
+                None => *self,
+            }
+        })
+    }
+
+    /// Returns the key, or its digest if it takes more bytes.
+    fn at_most(&self, bytes: usize) -> Self {
+        if HEAD + self.len() <= bytes {
+            return *self;
+        }
+        let digest = self.with_bytes(|bytes| Sha256::digest(bytes));
+        let mut short = [0; 16];
+        for (to, from) in short.iter_mut().zip(digest) {
+            *to = from;
+        }
+        Self::long(Kind::DigestOfKey, short, None)
     }
 
     /// 128 bits of a keyed hash.
@@ -334,13 +398,15 @@ impl fmt::Debug for Key {
             Kind::First => f.write_str("Key(of the first source)"),
             Kind::Second => f.write_str("Key(of the second source)"),
             Kind::Pair => f.write_str("Key(pair)"),
+            Kind::Branch => f.write_str("Key(branch)"),
             Kind::Text => write!(f, "Key(text of {} bytes)", self.len()),
             Kind::Bytes => write!(f, "Key({} bytes)", self.len()),
             Kind::DigestOfBytes
             | Kind::DigestOfText
             | Kind::DigestOfPair
             | Kind::DigestOfFirst
-            | Kind::DigestOfSecond => f.write_str("Key(digest)"),
+            | Kind::DigestOfSecond
+            | Kind::DigestOfKey => f.write_str("Key(digest)"),
         }
     }
 }

@@ -1,0 +1,187 @@
+//! Trees of policies: organisation, team, user.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::{Http, NoKey, Policy};
+use crate::algorithm::Algorithm;
+use crate::error::ConfigError;
+use crate::key::{Extract, Head, Key, Missing};
+
+/// The most levels of a tree.
+const DEEPEST: usize = 8;
+
+/// Limits above each other, such as those of an organisation, its teams and their users: what [`Policy::tree`] begins.
+///
+/// Each level is a policy `TREE.LEVEL` of its own. A request is charged at every level or at none. The key of a level is its own under
+/// that of the level above: team `a` of one organisation is not team `a` of another. [The page on trees](crate::guide::trees) has
+/// what goes with them.
+///
+/// ```
+/// use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key};
+///
+/// let spend = Policy::tree("spend")
+///     .level("org", key::header("x-org"), FixedWindow::per_minute(1_000))
+///     .level("team", key::header("x-team"), FixedWindow::per_minute(400))
+///     .level("user", key::header("x-user"), FixedWindow::per_minute(50))
+///     .each(|level| level.cost(|head| if head.path() == "/export" { 10 } else { 1 }))
+///     .build()?;
+/// let layer = RateLimitLayer::builder().policies(spend).build()?;
+/// # Ok::<(), tower_ratelimit::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a tree limits nothing until a layer has its policies"]
+pub struct Tree {
+    name: String,
+    levels: Vec<Policy<Http>>,
+}
+
+impl Policy {
+    /// Begins a tree of this name, whose levels follow from the root down: see [`Tree`].
+    pub fn tree(name: impl Into<String>) -> Tree {
+        Tree {
+            name: name.into(),
+            levels: Vec::new(),
+        }
+    }
+}
+
+impl Tree {
+    /// Adds a level below the last one.
+    ///
+    /// A request without the key of a level, or of one above, is refused with `400 Bad Request`, unless the level has another
+    /// [`no_key`](Policy::no_key). Under [`NoKey::Shared`], all requests without the key count as one client of the level.
+    pub fn level(mut self, name: &str, key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
+        let name = format!("{}.{name}", self.name);
+        let policy = Policy::new(name, algorithm).key(key);
+        self.levels
+            .push(policy.no_key(NoKey::Refuse(StatusCode::BAD_REQUEST)));
+        self
+    }
+
+    /// Adds a level, whose policy has the name and the options that it is to have.
+    // For `tower-ratelimit-config`.
+    #[doc(hidden)]
+    pub fn level_of(mut self, policy: Policy<Http>) -> Self {
+        self.levels.push(policy);
+        self
+    }
+
+    /// Sets options of the level that was added last.
+    ///
+    /// ```
+    /// use tower_ratelimit::plan::KeyLimits;
+    /// use tower_ratelimit::{Policy, TokenBucket, key};
+    ///
+    /// let tree = Policy::tree("api")
+    ///     .level("tenant", key::header("x-tenant"), TokenBucket::per_second(100))
+    ///     .with(|tenant| tenant.key_limits(KeyLimits::new().key("acme", TokenBucket::per_second(500))))
+    ///     .level("user", key::api_key(), TokenBucket::per_second(10));
+    /// ```
+    pub fn with(mut self, set: impl FnOnce(Policy<Http>) -> Policy<Http>) -> Self {
+        if let Some(last) = self.levels.pop() {
+            self.levels.push(set(last));
+        }
+        self
+    }
+
+    /// Sets options of all levels that were added so far, such as a cost, a condition or a mode.
+    pub fn each(mut self, set: impl FnMut(Policy<Http>) -> Policy<Http>) -> Self {
+        self.levels = self.levels.into_iter().map(set).collect();
+        self
+    }
+
+    /// Returns the policies of the tree, from the root down.
+    ///
+    /// # Errors
+    ///
+    /// When there is no level, or there are more than eight.
+    pub fn build(self) -> Result<Vec<Policy<Http>>, ConfigError> {
+        if self.levels.is_empty() || self.levels.len() > DEEPEST {
+            let remedy = "give one to eight levels, `.level(\"org\", key::header(\"x-org\"), FixedWindow::per_minute(1_000))`";
+            return Err(ConfigError::new("levels", self.levels.len(), remedy));
+        }
+        Ok(below_each_other(self.levels))
+    }
+}
+
+/// Lets the key of each policy be one under those of the policies before it.
+fn below_each_other(levels: Vec<Policy<Http>>) -> Vec<Policy<Http>> {
+    let mut above: Vec<Part> = Vec::new();
+    let below = |mut level: Policy<Http>| {
+        let is_shared = level.shares_no_key();
+        let own = level.extractor();
+        above.push(Part {
+            key: Arc::clone(own),
+            is_shared,
+        });
+        *own = Arc::new(LevelKey(above.clone().into()));
+        level
+    };
+    levels.into_iter().map(below).collect()
+}
+
+/// The part of a key that stands for a level.
+#[derive(Clone)]
+struct Part {
+    key: Arc<dyn Extract>,
+    /// Whether requests without it have one in common.
+    is_shared: bool,
+}
+
+impl Part {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        match self.key.extract(head) {
+            Err(Missing::ByClient) if self.is_shared => Ok(Key::MISSING),
+            extracted => extracted,
+        }
+    }
+}
+
+/// The key of a level: the parts of all levels from the root down to it.
+struct LevelKey(Box<[Part]>);
+
+impl Extract for LevelKey {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        let mut path = [Key::MISSING; DEEPEST];
+        let mut is_missing = false;
+        for (place, part) in path.iter_mut().zip(&self.0) {
+            match part.extract(head) {
+                Ok(key) => *place = key,
+                Err(Missing::ByClient) => is_missing = true,
+                // Told first, even if the client has left out another part.
+                Err(by_server) => return Err(by_server),
+            }
+        }
+        if is_missing {
+            return Err(Missing::ByClient);
+        }
+        let path = path.get(..self.0.len()).unwrap_or_default();
+        let (root, below) = path.split_first().ok_or(Missing::ByClient)?;
+        Ok(Key::branch(root, below))
+    }
+
+    fn identity(&self) -> Option<String> {
+        if self.0.iter().any(|part| part.is_shared) {
+            return None;
+        }
+        let parts = self.0.iter().map(|part| part.key.identity());
+        Some(parts.collect::<Option<Vec<_>>>()?.join(" / "))
+    }
+
+    fn credential_in_the_clear(&self) -> Option<String> {
+        let mut parts = self.0.iter();
+        parts.find_map(|part| part.key.credential_in_the_clear())
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.0.iter().any(|part| part.key.is_of_this_process())
+    }
+
+    /// Tables of a level have its own keys.
+    fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        let own = self.0.last().ok_or(Missing::ByClient)?;
+        own.key.plain(head)
+    }
+}

@@ -1,0 +1,178 @@
+//! Trees in a file: levels above each other, with the settings that they share.
+
+use http::request::Builder;
+
+use crate::scene::{Received, config, get, layer, mistakes, mistakes_in_json, send};
+
+const SPEND: &str = r#"
+[policies.spend]
+algorithm = "fixed-window"
+@COST@
+levels = [
+    { name = "org", key = { header = "x-org" }, quota = "10/hour" },
+    { name = "team", key = { header = "x-team" }, quota = "6/hour" },
+    { name = "user", key = { header = "x-user" }, quota = "4/hour", mode = "shadow" },
+]
+"#;
+
+fn of(org: &str, team: &str) -> Builder {
+    get("/")
+        .header("x-org", org)
+        .header("x-team", team)
+        .header("x-user", "ann")
+}
+
+fn told(received: &Received) -> (u16, Option<&str>) {
+    (received.status, received.limits.as_deref())
+}
+
+#[test]
+fn the_levels_share_the_settings_of_the_tree() {
+    let text = SPEND.replace("@COST@", "cost = 3");
+    let layer = layer(&config(&text));
+    let first = send(&layer, of("acme", "blue"));
+    assert_eq!(
+        first.policies.as_deref(),
+        Some("\"spend.org\";q=10;w=3600, \"spend.team\";q=6;w=3600")
+    );
+    assert_eq!(
+        told(&first),
+        (
+            200,
+            Some("\"spend.org\";r=7;t=3600, \"spend.team\";r=3;t=3600")
+        )
+    );
+    assert_eq!(told(&send(&layer, of("acme", "blue"))).0, 200);
+    assert_eq!(
+        told(&send(&layer, of("acme", "blue"))),
+        (429, Some("\"spend.team\";r=0;t=3600"))
+    );
+    assert_eq!(told(&send(&layer, of("acme", "red"))).0, 200);
+    assert_eq!(
+        told(&send(&layer, of("acme", "red"))),
+        (429, Some("\"spend.org\";r=1;t=3600"))
+    );
+    // A team of another organisation is another team.
+    assert_eq!(told(&send(&layer, of("other", "blue"))).0, 200);
+    assert_eq!(send(&layer, get("/").header("x-org", "acme")).status, 400);
+}
+
+#[test]
+fn the_same_file_as_json_has_the_same_levels() {
+    let text = r#"{"policies": {"spend": {"levels": [
+        {"name": "org", "key": {"header": "x-org"}, "quota": "2/hour"},
+        {"name": "team", "key": {"header": "x-team"}, "quota": "1/hour", "no_key": "skip"}
+    ]}}}"#;
+    let config = tower_ratelimit_config::Config::builder()
+        .parse(text, tower_ratelimit_config::Format::Json)
+        .unwrap();
+    let layer = layer(&config);
+    assert_eq!(send(&layer, of("acme", "blue")).status, 200);
+    assert_eq!(
+        send(&layer, of("acme", "blue")).limits.as_deref(),
+        Some("\"spend.team\";r=0;t=3600")
+    );
+    assert_eq!(send(&layer, get("/").header("x-org", "acme")).status, 200);
+    let nested = text.replace(
+        "\"quota\": \"1/hour\"",
+        "\"quota\": \"1/hour\", \"levels\": []",
+    );
+    let told = mistakes_in_json(&nested);
+    assert!(told[0].contains("field \"levels\" is unknown"), "{told:#?}");
+}
+
+#[test]
+fn plans_name_a_level_and_explain_shows_each() {
+    let plans = "default_plan = \"free\"\nplan_of = { header = \"x-plan\", from = [\"192.0.2.1\"] }\n\
+                 [plans.free]\n\"spend.team\" = \"1/hour\"\n[plans.pro]\n\"spend.team\" = \"5/hour\"\n";
+    let text = plans.to_owned() + &SPEND.replace("@COST@", "for_all_plans = true");
+    let config = config(&text);
+    let explained = config.explain(
+        &of("acme", "blue").header("x-plan", "pro").body(()).unwrap(),
+        None,
+        Some("pro"),
+    );
+    let rows: Vec<_> = explained
+        .rows()
+        .iter()
+        .map(|row| format!("{}: {}", row.policy(), row.says()))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "spend.org: fixed-window 10/hour",
+            "spend.team: fixed-window 5/hour",
+            "spend.user: fixed-window 4/hour, in shadow",
+        ]
+    );
+    let layer = layer(&config);
+    assert_eq!(send(&layer, of("acme", "blue")).status, 200);
+    assert_eq!(send(&layer, of("acme", "blue")).status, 429);
+    assert_eq!(
+        send(&layer, of("acme", "blue").header("x-plan", "pro")).status,
+        200
+    );
+}
+
+#[test]
+fn mistakes_have_their_place_and_a_remedy() {
+    let of = |from: &str, to: &str| {
+        let text = SPEND.replace("@COST@", "");
+        assert!(text.contains(from), "{from}");
+        mistakes(&text.replace(from, to))
+    };
+    for (from, to, mistake) in [
+        (
+            "name = \"team\", ",
+            "",
+            "policies.spend.levels[1]: `name` is missing; name the level, such as name = \"team\"",
+        ),
+        (
+            "name = \"team\"",
+            "name = \"a.b\"",
+            "policies.spend.levels[1].name: \"a.b\" is not the name of a level; give one without dots",
+        ),
+        (
+            "name = \"team\"",
+            "name = \"org\"",
+            "\"spend.org\" is the name of the policy of",
+        ),
+        (
+            "algorithm = \"fixed-window\"",
+            "key = \"global\"",
+            "policies.spend.key: `key` is that of a level; write it there",
+        ),
+        (
+            "key = { header = \"x-team\" }, ",
+            "",
+            "policies.spend.levels[1]: `key` is missing; say what is counted apart",
+        ),
+        (
+            "quota = \"6/hour\"",
+            "quota = \"6/fortnight\"",
+            "policies.spend.levels[1].quota",
+        ),
+    ] {
+        let told = of(from, to);
+        assert!(told.iter().any(|told| told.contains(mistake)), "{told:#?}");
+    }
+    let told = mistakes("[policies.spend]\nlevels = []\n");
+    assert!(
+        told[0].contains("0 is no number of levels; give one to eight, from the root down"),
+        "{told:#?}"
+    );
+    let told = mistakes("[policies.spend]\nlevels = 3\n");
+    assert!(
+        told[0].contains("levels: a number is not a list"),
+        "{told:#?}"
+    );
+    let plain = format!("[policies.\"spend.team\"]\nkey = \"global\"\nquota = \"1/hour\"\n{SPEND}");
+    let told = mistakes(&plain.replace("@COST@", ""));
+    assert!(
+        told[0].contains("\"spend.team\" is the name of the policy of"),
+        "{told:#?}"
+    );
+    // A name means nothing where there is no tree.
+    let told = mistakes("[policies.a]\nname = \"b\"\nkey = \"global\"\nquota = \"1/hour\"\n");
+    assert!(told[0].contains("field \"name\" is unknown"), "{told:#?}");
+}

@@ -1,0 +1,135 @@
+//! A tree in Redis: all levels of a root are decided on in one call.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::key::{self, IntoKey, Key};
+use tower_ratelimit::policy::Http;
+use tower_ratelimit::store::{Lease, RedisStore};
+use tower_ratelimit::{FixedWindow, OnStoreFailure, Policy, RateLimitLayer};
+
+use crate::scene::{ask, calls, cluster_store, keys, patient, store};
+use crate::support::redis::{Cluster, Server};
+
+const PATH: [&str; 3] = ["x-org", "x-team", "x-user"];
+const LONG: &str = "3f2504e0-4f89-11d3-9a0c-0305e82c3301";
+
+fn tree(limits: [u32; 3]) -> Vec<Policy<Http>> {
+    let levels = PATH.into_iter().zip(limits).enumerate();
+    let tree = levels.fold(Policy::tree("spend"), |tree, (level, (header, limit))| {
+        let key = key::header(header);
+        tree.level(&level.to_string(), key, FixedWindow::per_day(limit))
+    });
+    tree.each(|level| level.on_store_failure(OnStoreFailure::Refuse))
+        .build()
+        .unwrap()
+}
+
+fn layer(store: &RedisStore, limits: [u32; 3]) -> RateLimitLayer {
+    let layer = RateLimitLayer::builder().policies(tree(limits));
+    layer.store(store.clone()).build().unwrap()
+}
+
+async fn status(layer: &RateLimitLayer, path: [&str; 3]) -> StatusCode {
+    let mut request = Request::new(());
+    for (name, value) in PATH.into_iter().zip(path) {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    let hello =
+        service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let response = layer.layer(hello).oneshot(request).await.unwrap();
+    response.status()
+}
+
+fn key_of(path: &[&str]) -> Key {
+    let below: Vec<Key> = path[1..].iter().map(|part| part.into_key()).collect();
+    key::branch(path[0], below)
+}
+
+#[tokio::test]
+async fn all_levels_of_a_root_are_in_one_slot_and_decided_on_in_one_call() {
+    let cluster = Cluster::start();
+    let store = cluster_store(&cluster);
+    let layer = layer(&store, [3, 2, 1]);
+    let policies = tree([3, 2, 1]);
+    let mut slots = HashSet::new();
+    for org in ["acme", "other", LONG, "", "é{}é{}é{}"] {
+        for path in [[org, "blue", "ann"], [org, LONG, LONG]] {
+            let calls = || {
+                cluster
+                    .nodes
+                    .iter()
+                    .map(|node| calls(node, "evalsha"))
+                    .sum::<u64>()
+            };
+            let before = calls();
+            assert_eq!(status(&layer, path).await, StatusCode::OK);
+            assert_eq!(calls(), before + 1);
+            let of_root: HashSet<u64> = (0..3)
+                .map(|level| store.store_key(&policies[level], key_of(&path[..=level])))
+                .map(|name| ask(&cluster.nodes[0], &["CLUSTER", "KEYSLOT", &name]))
+                .collect();
+            assert_eq!(of_root.len(), 1, "{path:?}");
+            slots.extend(of_root);
+            assert_eq!(status(&layer, path).await, StatusCode::TOO_MANY_REQUESTS);
+        }
+    }
+    assert_eq!(slots.len(), 5);
+}
+
+#[tokio::test]
+async fn the_states_of_a_tree_are_where_the_store_says() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    assert_eq!(
+        status(&layer(&store, [3, 2, 1]), ["acme", "blue", "ann"]).await,
+        StatusCode::OK
+    );
+    assert_eq!(
+        keys(&server),
+        [
+            "ratelimit:1:{t:acme}:spend.0:fixed-window/day",
+            "ratelimit:1:{t:acme};p:t:blue,t:ann:spend.2:fixed-window/day",
+            "ratelimit:1:{t:acme};t:blue:spend.1:fixed-window/day",
+        ]
+    );
+    let policies = tree([3, 2, 1]);
+    let told: HashSet<String> = (0..3)
+        .map(|level| store.store_key(&policies[level], key_of(&["acme", "blue", "ann"][..=level])))
+        .collect();
+    assert_eq!(told, keys(&server).into_iter().collect());
+}
+
+/// A node that holds units of a user holds those of team and organisation too.
+#[tokio::test]
+async fn leases_never_pass_a_level() {
+    let server = Server::start(&[]);
+    let nodes: Vec<RateLimitLayer> = (0..3)
+        .map(|_| {
+            let store = patient()
+                .lease(Lease::up_to(Duration::from_secs(30)))
+                .open(server.url())
+                .unwrap();
+            layer(&store, [300, 200, 120])
+        })
+        .collect();
+    let mut admitted = [[0; 2]; 2];
+    for round in 0..900 {
+        let (team, user) = (round % 2, round / 2 % 2);
+        let path = ["acme", ["blue", "red"][team], ["ann", "bob"][user]];
+        if status(&nodes[round % 3], path).await == StatusCode::OK {
+            admitted[team][user] += 1;
+        }
+    }
+    let teams = admitted.map(|users: [u32; 2]| users.iter().sum::<u32>());
+    assert!(
+        admitted.iter().flatten().all(|user| *user <= 120),
+        "{admitted:?}"
+    );
+    assert!(teams.iter().all(|team| *team <= 200), "{admitted:?}");
+    let all: u32 = teams.iter().sum();
+    assert!((150..=300).contains(&all), "{admitted:?}");
+}
