@@ -10,12 +10,12 @@ use std::hint::black_box;
 
 use axum::body::Body;
 use gungraun::prelude::*;
-use http::{Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use tower::{Layer, Service};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::{
     Algorithm, FixedWindow, Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
-    SlidingWindow,
+    RateLimitLayer, SlidingWindow, key,
 };
 use tower_ratelimit_adapt::middleware::{AdaptiveConcurrencyLayer, TrafficLayer};
 use tower_ratelimit_adapt::{AdaptiveConcurrency, Traffic};
@@ -117,6 +117,34 @@ fn layered(
     sent(ours::layer(Gcra::per_hour(limit), store(), fields).layer(hello()))
 }
 
+/// The headers with the keys of four policies, or of the levels of a tree.
+const PATH: [(&str, &str); 4] = [
+    ("x-org", "acme"),
+    ("x-team", "blue"),
+    ("x-user", "ann"),
+    ("x-key", "4711"),
+];
+
+/// Returns a layer with a policy for each of these headers, above each other or not.
+fn four(are_above_each_other: bool) -> RateLimitLayer {
+    let key = |name: &'static str| key::header(name);
+    let policies = if are_above_each_other {
+        let levels = PATH.iter();
+        let tree = levels.fold(Policy::tree("bench"), |tree, (name, _)| {
+            tree.level(name, key(name), Gcra::per_hour(PLENTY))
+        });
+        tree.build().expect("four levels")
+    } else {
+        let alone = |(name, _): &(&'static str, _)| {
+            Policy::new(format!("bench.{name}"), Gcra::per_hour(PLENTY)).key(key(name))
+        };
+        PATH.iter().map(alone).collect()
+    };
+    let layer = RateLimitLayer::builder().policies(policies).store(store());
+    let layer = layer.without_headers().build();
+    layer.expect("policies with good names")
+}
+
 /// Returns a service that has had a request, and requests to send.
 fn sent<S, B>(mut service: S) -> Sent<S>
 where
@@ -124,6 +152,23 @@ where
 {
     send(&mut service, request());
     (service, (0..TIMES).map(|_| request()).collect())
+}
+
+/// The same, of requests with four keys.
+fn sent_with_keys<S, B>(service: S) -> Sent<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
+    let (mut service, mut requests) = sent(service);
+    for request in &mut requests {
+        let keys = PATH.map(|(name, key)| (name, HeaderValue::from_static(key)));
+        let keys = keys.map(|(name, key)| (HeaderName::from_static(name), key));
+        request.headers_mut().extend(keys);
+    }
+    // The states are there before the first one is counted.
+    let first = requests.pop().expect("a thousand requests");
+    send(&mut service, first);
+    (service, requests)
 }
 
 /// Returns the layer that counts requests for the signals of a load.
@@ -140,6 +185,8 @@ fn concurrency() -> AdaptiveConcurrencyLayer {
 #[bench::all_headers(layered(PLENTY, true))]
 #[bench::refused(layered(1, true))]
 #[bench::bare(sent(hello()))]
+#[bench::four_policies(sent_with_keys(four(false).layer(hello())))]
+#[bench::tree_of_four(sent_with_keys(four(true).layer(hello())))]
 #[bench::traffic(sent(traffic().layer(hello())))]
 #[bench::adaptive_concurrency(sent(concurrency().layer(hello())))]
 fn layer<S, B>((mut service, mut requests): Sent<S>) -> Sent<S>

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use smallvec::SmallVec;
 
 use super::{Http, NoKey, Policy};
 use crate::algorithm::Algorithm;
@@ -144,22 +145,20 @@ struct LevelKey(Box<[Part]>);
 
 impl Extract for LevelKey {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        let mut path = [Key::MISSING; DEEPEST];
+        let mut path: SmallVec<[Key; 4]> = SmallVec::new();
         let mut is_missing = false;
-        for (place, part) in path.iter_mut().zip(&self.0) {
+        for part in &self.0 {
             match part.extract(head) {
-                Ok(key) => *place = key,
+                Ok(key) => path.push(key),
                 Err(Missing::ByClient) => is_missing = true,
                 // Told first, even if the client has left out another part.
                 Err(by_server) => return Err(by_server),
             }
         }
-        if is_missing {
-            return Err(Missing::ByClient);
+        match path.split_first() {
+            Some((root, below)) if !is_missing => Ok(Key::branch(root, below)),
+            _ => Err(Missing::ByClient),
         }
-        let path = path.get(..self.0.len()).unwrap_or_default();
-        let (root, below) = path.split_first().ok_or(Missing::ByClient)?;
-        Ok(Key::branch(root, below))
     }
 
     fn identity(&self) -> Option<String> {

@@ -92,7 +92,7 @@ async fn the_states_of_a_tree_are_where_the_store_says() {
         keys(&server),
         [
             "ratelimit:1:{t:acme}:spend.0:fixed-window/day",
-            "ratelimit:1:{t:acme};p:t:blue,t:ann:spend.2:fixed-window/day",
+            "ratelimit:1:{t:acme};t:blue,t:ann:spend.2:fixed-window/day",
             "ratelimit:1:{t:acme};t:blue:spend.1:fixed-window/day",
         ]
     );

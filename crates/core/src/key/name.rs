@@ -25,7 +25,7 @@ use super::value::{HEAD, Kind, number};
 /// - text with other characters is percent-encoded;
 /// - bytes are `b:` and hexadecimal digits;
 /// - a pair is `p:`, the first part, a comma and the second part;
-/// - a key of a [tree](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/trees/) is `u:`, its root, a comma and what is below it;
+/// - a key of a [tree](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/trees/) is `u:` and its parts from the root down, with commas between them;
 /// - a value longer than 46 bytes, or a key whose name would be too long, is the first 128 bits of
 ///   its SHA-256 digest;
 /// - a value hashed with a [`Secret`](super::Secret) is the hash.
@@ -102,8 +102,8 @@ impl KeyName {
                 }
                 _ => Err(fmt::Error),
             },
-            Kind::Pair => self.pair("p:", value),
-            Kind::Branch => self.pair("u:", value),
+            Kind::Pair => self.pair(value),
+            Kind::Branch => self.branch(value),
             Kind::Secret => self.hex("s", value),
             Kind::First => self.of_source("1:", value),
             Kind::Second => self.of_source("2:", value),
@@ -119,11 +119,22 @@ impl KeyName {
 
     /// A comma separates the parts, and commas inside the parts are encoded or belong to nested
     /// pairs, so the parts cannot run together.
-    fn pair(&mut self, kind: &str, value: &[u8]) -> fmt::Result {
-        self.write_str(kind)?;
+    fn pair(&mut self, value: &[u8]) -> fmt::Result {
+        self.write_str("p:")?;
         let second = self.key(value)?;
         self.write_str(",")?;
         self.whole(second)
+    }
+
+    /// The parts of a key of a tree, with commas between them.
+    fn branch(&mut self, value: &[u8]) -> fmt::Result {
+        self.write_str("u:")?;
+        let mut rest = self.key(value)?;
+        while !rest.is_empty() {
+            self.write_str(",")?;
+            rest = self.key(rest)?;
+        }
+        Ok(())
     }
 
     fn of_source(&mut self, source: &str, key: &[u8]) -> fmt::Result {
@@ -263,16 +274,13 @@ mod tests {
         for (parts, name) in [
             (&["acme"][..], "t:acme"),
             (&["acme", "blue"], "u:t:acme,t:blue"),
-            (&["acme", "blue", "ann"], "u:t:acme,p:t:blue,t:ann"),
-            (
-                &["acme", "blue", "ann", "k"],
-                "u:t:acme,p:p:t:blue,t:ann,t:k",
-            ),
+            (&["acme", "blue", "ann"], "u:t:acme,t:blue,t:ann"),
+            (&["acme", "blue", "ann", "k"], "u:t:acme,t:blue,t:ann,t:k"),
             (
                 &["acme", uuid],
                 "u:t:acme,t:3f2504e0-4f89-11d3-9a0c-0305e82c3301",
             ),
-            (&["acme", uuid, uuid], "u:t:acme,dp:"),
+            (&["acme", uuid, uuid], "u:t:acme,dk:"),
             (&[uuid], "dk:"),
             (&[uuid, uuid], "u:dk:"),
         ] {

@@ -10,6 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
 
 use super::KeyName;
 
@@ -210,26 +211,28 @@ impl Key {
 
     /// Returns the key of a level of a tree, by the keys from the root down to it.
     ///
-    /// The root stays apart from what is below it, so that all keys of a tree show whose they are. A root of more than 28 bytes, and
-    /// what is below it if both are too long together, are a digest.
+    /// Kind and length precede each part, so the parts cannot run together, and all keys of a tree show whose they are. A root of more than
+    /// 28 bytes, and what is below it if both are too long together, are a digest.
     // For `tower-ratelimit`, which shows it as `key::branch`.
     #[doc(hidden)]
     pub fn branch(root: &Self, below: &[Self]) -> Self {
         const LONGEST_ROOT: usize = 28;
         let root = root.at_most(LONGEST_ROOT);
-        let Some((first, rest)) = below.split_first() else {
+        if below.is_empty() {
             return root;
-        };
-        let below = rest.iter().fold(*first, |path, key| Self::pair(&path, key));
-        let below = below.at_most(CAPACITY - HEAD - root.len());
-        let mut joined = [0; CAPACITY];
-        let mut len = 0;
-        for part in [&root, &below] {
-            let end = HEAD + part.len();
-            joined[len..][..end].copy_from_slice(&part.to_bytes()[..end]);
-            len += end;
         }
-        Self::short(Kind::Branch, &joined[..len])
+        let mut joined: SmallVec<[u8; 4 * WORDS * WORD]> = SmallVec::new();
+        root.with_bytes(|bytes| joined.extend_from_slice(bytes));
+        let of_root = joined.len();
+        for part in below {
+            part.with_bytes(|bytes| joined.extend_from_slice(bytes));
+        }
+        if joined.len() > CAPACITY {
+            let digest = Self::digest_of(joined.get(of_root..).unwrap_or_default());
+            joined.truncate(of_root);
+            digest.with_bytes(|bytes| joined.extend_from_slice(bytes));
+        }
+        Self::short(Kind::Branch, &joined)
     }
 
     /// Returns the root of a tree whose key this is, or the key itself: a store keeps together what has one root.
@@ -258,9 +261,12 @@ impl Key {
         if HEAD + self.len() <= bytes {
             return *self;
         }
-        let digest = self.with_bytes(|bytes| Sha256::digest(bytes));
+        self.with_bytes(Self::digest_of)
+    }
+
+    fn digest_of(bytes: &[u8]) -> Self {
         let mut short = [0; 16];
-        for (to, from) in short.iter_mut().zip(digest) {
+        for (to, from) in short.iter_mut().zip(Sha256::digest(bytes)) {
             *to = from;
         }
         Self::long(Kind::DigestOfKey, short, None)
