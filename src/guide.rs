@@ -43,6 +43,9 @@ pub mod mcp {}
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}
 
+#[doc = include_str!("../docs/either_or.md")]
+pub mod either_or {}
+
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 

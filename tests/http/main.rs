@@ -21,6 +21,7 @@ mod concurrency;
 mod deadlines;
 mod dialect_truth;
 mod dialects;
+mod either_or;
 mod exchange;
 mod exposed;
 mod extractors;

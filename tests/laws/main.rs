@@ -11,6 +11,7 @@ mod buckets;
 mod calendars;
 mod case;
 mod changing;
+mod either_or;
 mod factors;
 #[cfg(feature = "calendar")]
 mod hours;

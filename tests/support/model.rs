@@ -156,6 +156,37 @@ fn decided(models: &mut [Model], at: i128, cost: i128) -> Vec<Seen> {
         .collect()
 }
 
+/// Charges the first member that has room, with all that are always charged, or nothing. Returns the payer, or the wait after which
+/// the request passes.
+pub(crate) fn decide_first_of(
+    always: &mut [Model],
+    members: &mut [Model],
+    at: u64,
+    cost: u32,
+) -> Result<usize, Option<u64>> {
+    let (at, cost) = (i128::from(at), i128::from(cost));
+    for model in always.iter_mut().chain(&mut *members) {
+        model.step_back(at);
+    }
+    let passes = |always: &[Model], members: &[Model], at| {
+        always.iter().all(|model| model.allows(at, cost))
+            && members.iter().any(|model| model.allows(at, cost))
+    };
+    if passes(always, members, at) {
+        let mut each = members.iter();
+        let payer = each.position(|model| model.allows(at, cost)).unwrap();
+        always.iter_mut().for_each(|model| model.charge(at, cost));
+        members[payer].charge(at, cost);
+        return Ok(payer);
+    }
+    let unused = |models: &[Model]| -> Vec<Model> {
+        let rules = models.iter().map(|model| Arc::clone(&model.rule));
+        rules.map(Model::new).collect()
+    };
+    let ever = passes(&unused(always), &unused(members), at);
+    Err(ever.then(|| shortest_wait(|wait| passes(always, members, at + wait))))
+}
+
 /// Returns the first wait from which on something holds, at most the longest wait that is ever told.
 pub(super) fn shortest_wait(holds: impl Fn(i128) -> bool) -> u64 {
     let longest = i128::from(Micros::LONGEST.get());

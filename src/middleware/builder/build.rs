@@ -146,7 +146,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         let is_no_plan_named = self.sources.plan_of.is_none() && !is_resolved;
         let limiter = self.limiter.for_layer(is_resolved, is_no_plan_named);
         let (limiter, policies) = limiter.open_for(policies)?;
-        pointless.iter().for_each(Pointless::warn);
+        // Of policies of which one pays, the laxest may be the last resort.
+        if limiter.groups().next().is_none() {
+            pointless.iter().for_each(Pointless::warn);
+        }
         let answers = Answers::new(self.answers, &policies);
         let mut gate = Gate::new(&policies, readers, limiter.erased(), answers);
         gate.set_sources(self.sources);

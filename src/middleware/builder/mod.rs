@@ -66,6 +66,21 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Declares that one of these policies pays for a request: the first that has room is charged, and the others are left
+    /// alone.
+    ///
+    /// A policy that does not apply, or has no key for the request, is passed over. Responses tell of the policy that pays, and
+    /// `expose_decision` tells the handler: [`Decision::payer`]. See [`LimiterBuilder::first_of`] and the page
+    /// [`either_or`](crate::guide::either_or) of the guide.
+    pub fn first_of(
+        mut self,
+        name: impl Into<String>,
+        policies: impl IntoIterator<Item: Into<String>>,
+    ) -> Self {
+        self.limiter = self.limiter.first_of(name, policies);
+        self
+    }
+
     /// Sets the plans, and a closure that returns the name of a request's plan, for example from the
     /// extension that authentication adds. `None`, and a name without a plan, stand for the default plan.
     ///

@@ -62,7 +62,9 @@ impl Gate {
         let lists = self.lists.as_ref();
         let listed = lists.map_or(Listed::Nowhere, |lists| lists.look_up(&head));
         match listed {
-            _ if body.was_asked() => return Ahead::Unknown,
+            _ if body.was_asked() || self.limiter.groups().next().is_some() => {
+                return Ahead::Unknown;
+            }
             Listed::Allowed => return Ahead::Unknown,
             Listed::Denied => {
                 self.limiter.counters().request(RequestCount::Forbidden);

@@ -158,14 +158,16 @@ impl Gate {
     }
 }
 
-/// Returns whether all charges were decided, by policies that are not in shadow.
+/// Returns whether all charges have an outcome, by policies that are not in shadow.
 #[inline]
 fn are_in_force(charges: &[Charge], outcomes: &Outcomes) -> bool {
-    !outcomes.is_degraded() && !charges.iter().any(Charge::is_shadow)
+    !outcomes.is_degraded()
+        && outcomes.iter().len() == charges.len()
+        && !charges.iter().any(Charge::is_shadow)
 }
 
 /// Returns the charges and the outcomes of the policies that have decided and are not in shadow. One that allows everything
-/// without its store was not asked.
+/// without its store was not asked, and neither is one that is left alone because another pays.
 #[cold]
 fn in_force(charges: &[Charge], outcomes: &Outcomes) -> (Charges, Outcomes) {
     let outcomes = outcomes.in_force();

@@ -76,7 +76,11 @@ impl Gate {
         let is_soft = policies.iter().any(Rule::is_soft);
         let has_queue = policies.iter().any(Rule::shapes);
         // Taking a charge back needs its numbers.
-        let tells_all = answers.writes_numbers() || is_soft || has_queue || settlements.is_some();
+        let tells_all = answers.writes_numbers()
+            || is_soft
+            || has_queue
+            || settlements.is_some()
+            || limiter.groups().next().is_some();
         Self {
             limiter,
             readers: readers.filter(|(_, reader)| reader.can_affect()).collect(),

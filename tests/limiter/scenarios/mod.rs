@@ -9,6 +9,7 @@ mod charging;
 mod concurrency;
 mod crowds;
 mod edges;
+mod either_or;
 mod full_store;
 mod given_back;
 #[cfg(feature = "calendar")]

@@ -117,6 +117,26 @@ impl Decision {
             .map(|(policy, outcome)| (self.name(policy), outcome))
     }
 
+    /// Returns the policy that pays for the request in the group of this name, declared with
+    /// [`first_of`](crate::limiter::LimiterBuilder::first_of). `None` if the request is denied, if no member of the group counts it, and
+    /// if there is no such group.
+    pub fn payer(&self, group: &str) -> Option<&str> {
+        let mut payers = self.payers();
+        payers.find_map(|(name, payer)| (name == group).then_some(payer))
+    }
+
+    /// Returns each group of [`first_of`](crate::limiter::LimiterBuilder::first_of) in which a policy pays for the request, and that
+    /// policy. There are none if the request is denied.
+    pub fn payers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let is_allowed = self.is_allowed();
+        let groups = self.names.groups().filter(move |_| is_allowed);
+        groups.filter_map(|(name, members)| {
+            let mut each = self.outcomes.iter();
+            let (payer, _) = each.find(|(policy, _)| members.contains(policy))?;
+            Some((name, self.name(payer)))
+        })
+    }
+
     /// Returns the soft policies whose limit the request exceeds, in the order of declaration. If there are any, the
     /// service may do less for this request.
     pub fn over_limit(&self) -> impl Iterator<Item = (&str, &Outcome)> {

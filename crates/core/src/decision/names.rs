@@ -19,7 +19,12 @@ pub(crate) struct Names {
     by_name: Box<[usize]>,
     /// The rules that can give them limits.
     pub(super) rules: RuleNames,
+    /// The groups of policies of which one pays.
+    groups: Box<[GroupNames]>,
 }
+
+/// The name of a group of policies of which one pays, and the indices of its members.
+pub(crate) type GroupNames = (String, Box<[usize]>);
 
 /// The names of the rules that give limits, by the indices in charges.
 #[derive(Debug, Default)]
@@ -151,7 +156,21 @@ impl Names {
             policies: policies.into(),
             by_name,
             rules,
+            groups: Box::default(),
         }
+    }
+
+    /// Adds groups of which one policy pays.
+    pub(crate) fn with_groups(self, groups: impl IntoIterator<Item = GroupNames>) -> Self {
+        Self {
+            groups: groups.into_iter().collect(),
+            ..self
+        }
+    }
+
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        let groups = self.groups.iter();
+        groups.map(|(name, members)| (name.as_str(), &**members))
     }
 
     /// Returns the index of the policy with this name. There may be thousands.

@@ -11,7 +11,7 @@ use crate::advice::Mistakes;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::plan::{PlanOf, Plans, Resolver, ResolverOf, Sources};
-use crate::policy::{Mode, Modes, Policy, check_names};
+use crate::policy::{FirstOf, Groups, Mode, Modes, Policy, check_names};
 use crate::store::{Guarded, MemoryStore, Store};
 
 /// Builds a [`Limiter`]; see [`Limiter::builder`].
@@ -19,6 +19,7 @@ use crate::store::{Guarded, MemoryStore, Store};
 #[must_use = "a builder does nothing until it is built"]
 pub struct LimiterBuilder<S = MemoryStore> {
     policies: Vec<Policy>,
+    groups: Vec<FirstOf>,
     plans: Option<Plans>,
     sources: Sources<Key>,
     later: LaterLimits,
@@ -51,6 +52,7 @@ impl LimiterBuilder {
     pub(super) fn new() -> Self {
         Self {
             policies: Vec::new(),
+            groups: Vec::new(),
             plans: None,
             sources: Sources::default(),
             later: LaterLimits::default(),
@@ -102,6 +104,39 @@ impl<S> LimiterBuilder<S> {
     /// Adds policies, as [`policy`](Self::policy) does.
     pub fn policies(mut self, policies: impl IntoIterator<Item: Into<Policy>>) -> Self {
         self.policies.extend(policies.into_iter().map(Into::into));
+        self
+    }
+
+    /// Declares that one of these policies pays for a request: the first that has room is charged, and the others are left
+    /// alone. It is decided in one step, together with the policies that are always charged.
+    ///
+    /// A decision has the outcome of the policy that pays, and not those of the others;
+    /// [`Decision::payer`](crate::Decision::payer) names it. If none has room, the decision has the outcome of the policy with the
+    /// shortest wait. The page `either_or` of the guide says what goes with it.
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("plan", FixedWindow::per_day(2)))
+    ///     .policy(Policy::new("credits", FixedWindow::per_day(1)))
+    ///     .first_of("spend", ["plan", "credits"])
+    ///     .build_local()?;
+    ///
+    /// let payer = || limiter.check("ann", 1).now().payer("spend").map(str::to_owned);
+    /// assert_eq!(payer().as_deref(), Some("plan"));
+    /// assert_eq!(payer().as_deref(), Some("plan"));
+    /// assert_eq!(payer().as_deref(), Some("credits"));
+    /// assert_eq!(payer(), None);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn first_of(
+        mut self,
+        name: impl Into<String>,
+        policies: impl IntoIterator<Item: Into<String>>,
+    ) -> Self {
+        self.groups.push(FirstOf::new(name, policies));
         self
     }
 
@@ -164,6 +199,7 @@ impl<S> LimiterBuilder<S> {
     pub fn store<T: Store>(self, store: T) -> LimiterBuilder<T> {
         LimiterBuilder {
             policies: self.policies,
+            groups: self.groups,
             plans: self.plans,
             sources: self.sources,
             later: self.later,
@@ -243,6 +279,8 @@ impl<S: Store> LimiterBuilder<S> {
     /// - limits are [split](Self::nodes) over no node, or over nodes that share a store, or
     /// - a plan, a limit by key or a limit by operation is invalid: see [`Plans`],
     ///   [`KeyLimits`](crate::plan::KeyLimits) and [`Operations`](crate::plan::Operations), or
+    /// - a group of [`first_of`](Self::first_of) is not one of two or more policies, stands beside what it does not go with, or has a
+    ///   store that cannot choose, or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         self.open(true).map(|(limiter, _)| limiter.erased())
@@ -264,12 +302,19 @@ impl<S: Store> LimiterBuilder<S> {
         warns_if_pointless: bool,
     ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
         check_policies(&self.policies)?;
+        let groups = Groups::find(&self.groups, &self.policies)?;
+        if let Some(group) = self.groups.first()
+            && !self.store.chooses_payers()
+        {
+            let remedy = "keep the state in this process, by a `MemoryStore`: this store does not choose who pays";
+            return Err(ConfigError::quoting("first_of", group.name(), remedy));
+        }
         let mut policies = split(self.policies, self.nodes, &self.store)?;
         let plans = self.plans.as_ref();
         let limits =
             PreparedLimits::new(plans, (self.sources, self.later), &mut policies, self.nodes)?;
         let mut mistakes = Mistakes::of(&policies);
-        if warns_if_pointless {
+        if warns_if_pointless && groups.is_none() {
             mistakes.watch_whether_all_bind(&policies);
         }
         let policies = policies.into_iter().map(Policy::into_stored);
@@ -279,7 +324,14 @@ impl<S: Store> LimiterBuilder<S> {
         let modes = self.modes.unwrap_or_default();
         let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
         let waiting = WaitingRoom::with(self.wait_places);
-        let limiter = Limiter::of(&policies, ledger, mistakes, limits, modes, waiting);
+        let limiter = Limiter::of(
+            &policies,
+            ledger,
+            mistakes,
+            limits,
+            (modes, groups),
+            waiting,
+        );
         Ok((limiter, policies))
     }
 }

@@ -210,6 +210,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         purpose: Purpose,
         steps: &mut S,
     ) -> Result<Charges, R::Refusal> {
+        if let Some(groups) = &self.policies.groups
+            && purpose.is_decided()
+        {
+            return self.charges_either(groups, readers, purpose, steps);
+        }
         let modes = &self.policies.modes;
         let are_plain = modes.are_plain() || !purpose.is_decided();
         let mut charges = Charges::new();

@@ -87,6 +87,10 @@ impl LimiterCounters {
                 Decided::Outcomes(outcomes) => {
                     let mut each = outcomes.iter();
                     let outcome = each.find(|(policy, _)| *policy == tally.policy);
+                    if outcome.is_none() && !outcomes.is_degraded() {
+                        // Another policy pays.
+                        continue;
+                    }
                     let is_refused = outcome.is_some_and(|(_, outcome)| outcome.denies());
                     if outcomes.is_allowed() && outcome.is_some_and(|(_, it)| it.is_allowed()) {
                         tally.units = tally.units_now;

@@ -268,7 +268,10 @@ impl LocalLimiter {
     fn admit_charges(&self, charges: &[Charge]) -> bool {
         let policies = &*self.policies;
         // A limit that was reached may grow, and a policy in shadow counts what it would refuse.
-        let wanted = if policies.prices.are_any() || !policies.modes.are_plain() {
+        let wanted = if policies.prices.are_any()
+            || !policies.modes.are_plain()
+            || policies.groups.is_some()
+        {
             Wanted::Everything
         } else {
             Wanted::Refusals

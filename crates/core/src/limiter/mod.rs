@@ -12,6 +12,7 @@ mod builder;
 pub(crate) mod charging;
 mod counting;
 mod deciding;
+mod either;
 mod findings;
 mod inspection;
 pub(crate) mod likeness;
@@ -61,7 +62,7 @@ use crate::decision::{Decision, Names, Outcomes};
 use crate::error::StoreError;
 use crate::observe::{Count, StoreHealth};
 use crate::plan::LimitContext;
-use crate::policy::{DeclaredModes, Mode, Modes, Policy, Unsettled};
+use crate::policy::{DeclaredModes, Groups, Mode, Modes, Policy, Unsettled};
 use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, MemoryStore, Outlook, Reply};
 
 /// Decides whether a request may go on, under one or more policies. It does not depend on HTTP.
@@ -214,7 +215,7 @@ impl LocalLimiter {
             Guarded::in_process(MemoryStore::new().ledger(policies)),
             Mistakes::of(policies),
             PreparedLimits::of_one_each(),
-            Modes::new().declared(Mode::Enforce, declared),
+            (Modes::new().declared(Mode::Enforce, declared), None),
             WaitingRoom::closed(),
         )
     }
@@ -227,7 +228,7 @@ impl<L: Ledger> Limiter<L> {
         ledger: Guarded<L>,
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
-        modes: DeclaredModes,
+        (modes, groups): (DeclaredModes, Option<Groups>),
         waiting: WaitingRoom,
     ) -> Self {
         let limited = policies.iter().enumerate();
@@ -236,6 +237,7 @@ impl<L: Ledger> Limiter<L> {
             .map(|(index, policy)| (index, policy.is_soft()))
             .collect();
         let terms = RequestTerms::of(policies);
+        let named: Vec<_> = groups.iter().flat_map(Groups::names).collect();
         let penalties = policies.iter().map(Policy::named_penalty);
         let penalties = penalties.map(|named| Some(named?.penalty.refusals()));
         let has_penalties = penalties.clone().any(|of| of.is_some());
@@ -252,6 +254,7 @@ impl<L: Ledger> Limiter<L> {
                 Some(limits) if prices.are_any() || limits.has_a_resolver() => Shape::One(policy),
                 Some(_) => Shape::OneLimited(policy),
             },
+            _ if groups.is_some() => Shape::Any,
             _ if limits.is_some() || terms.are_any() || prices.are_any() => Shape::Any,
             _ => Shape::SeveralPlain,
         };
@@ -265,7 +268,10 @@ impl<L: Ledger> Limiter<L> {
                 waits: waiting.open(policies, &timers),
                 store: StoreHealth::default(),
                 timers,
-                names: Arc::new(Names::new(policies.iter().map(Policy::rule), rules)),
+                names: Arc::new(
+                    Names::new(policies.iter().map(Policy::rule), rules).with_groups(named),
+                ),
+                groups,
                 limits,
                 algorithms: policies.iter().map(|policy| *policy.algorithm()).collect(),
                 limited,

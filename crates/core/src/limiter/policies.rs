@@ -16,7 +16,7 @@ use crate::decision::{Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::line::Lines;
 use crate::observe::StoreHealth;
-use crate::policy::{DeclaredModes, Unsettled};
+use crate::policy::{DeclaredModes, Groups, Unsettled};
 use crate::store::{Charge, Guarded, Ledger};
 
 /// What the policies make of a request that asks all of them alike: how few steps a decision has. It is known when the
@@ -39,6 +39,8 @@ pub(super) enum Shape {
 /// The policies of a limiter, and all that its clones share.
 pub(super) struct Policies {
     pub(super) names: Arc<Names>,
+    /// The policies of which one pays.
+    pub(super) groups: Option<Groups>,
     /// The timers of requests that wait for their turn.
     pub(super) timers: Timers,
     pub(super) algorithms: Box<[Algorithm]>,

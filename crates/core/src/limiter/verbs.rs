@@ -13,7 +13,7 @@ use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::{Charge, Ledger, Reply, answered};
+use crate::store::{Charge, Charges, Ledger, Reply, answered};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Decides one request of this key at this cost, and charges every policy if all allow it.
@@ -297,7 +297,13 @@ impl Limiter {
     }
 
     fn inspect_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Inspection, StoreError>> {
-        let peeked = self.peek_at(key, findings);
+        let peek = |charges: &[Charge]| {
+            // A look is at all policies, and none of them pays.
+            let mut each = Charges::from_slice(charges);
+            each.iter_mut().for_each(|charge| charge.alternative = None);
+            self.peek_about(&each)
+        };
+        let peeked = key.with_charges(self, findings, Purpose::Decide, peek);
         let inspect = |charges: &[Charge]| self.inspect_beside(peeked, charges);
         key.with_charges(self, findings, Purpose::Look, inspect)
     }

@@ -187,12 +187,30 @@ impl Counters {
         });
         if outcomes.is_degraded() {
             Self::decided_without_store(rows, charges, outcomes);
+        } else if charges.len() != outcomes.iter().len() {
+            Self::decided_by_some(rows, charges, outcomes);
         } else {
             for ((policy, units), (_, outcome)) in charges.zip(outcomes.iter()) {
                 rows.decided(policy, units, outcome, is_allowed);
             }
         }
         is_allowed
+    }
+
+    /// Counts policies of which one of several pays. The others were left alone.
+    #[cold]
+    fn decided_by_some(
+        rows: Rows<'_>,
+        charges: impl IntoIterator<Item = (usize, u32)>,
+        outcomes: &Outcomes,
+    ) {
+        let is_allowed = outcomes.is_allowed();
+        for (policy, units) in charges {
+            let outcome = outcomes.iter().find(|(of, _)| *of == policy);
+            if let Some((_, outcome)) = outcome {
+                rows.decided(policy, units, outcome, is_allowed);
+            }
+        }
     }
 
     /// Counts policies without an outcome: they allow everything while the store is away.

@@ -4,6 +4,7 @@
 
 mod concurrency;
 pub(crate) mod demand;
+pub(crate) mod first_of;
 mod heaviest;
 pub(crate) mod leasing;
 pub(crate) mod mode;
@@ -26,6 +27,7 @@ use crate::key::Key;
 use crate::plan::{KeyLimits, LimitBy, Limited, Operations};
 
 pub(crate) use self::demand::{Demand, NoDemand};
+pub(crate) use self::first_of::{Alternative, FirstOf, Groups};
 pub use self::heaviest::HeaviestKeys;
 pub use self::mode::{Mode, Modes};
 pub use self::on_store_failure::OnStoreFailure;

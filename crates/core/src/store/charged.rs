@@ -6,6 +6,7 @@
 use std::fmt;
 use std::pin::Pin;
 
+use super::alternatives::are_answered;
 use super::{Charge, Reply};
 use crate::decision::{DenialEffect, Outcomes, OwnWindow};
 use crate::error::{StoreError, StoreErrorKind};
@@ -160,6 +161,9 @@ fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
     let mut asked = charges.iter().map(|charge| charge.policy);
     if outcomes.is_degraded() {
         return answered.all(|policy| asked.any(|asked| asked == policy));
+    }
+    if charges.iter().any(|charge| charge.alternative.is_some()) {
+        return are_answered(charges, outcomes);
     }
     answered.eq(asked)
 }

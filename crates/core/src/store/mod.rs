@@ -8,6 +8,7 @@
 //! in any place that several processes share and that implements [`Items`]: one atomic
 //! read-modify-write.
 
+mod alternatives;
 mod amendment;
 pub(crate) mod charged;
 pub(crate) mod denials;
@@ -45,7 +46,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
-use crate::policy::Policy;
+use crate::policy::{Alternative, Policy};
 
 /// A place where state lives.
 pub trait Store {
@@ -76,6 +77,13 @@ pub trait Store {
     /// them by its [slot](Charge::holding), and [`Amendment::Release`] gives them back. The default is
     /// `false`: then building a limiter or a layer with such a policy is an error.
     fn holds_slots(&self) -> bool {
+        false
+    }
+
+    /// Returns whether its ledgers choose which of several policies pays:
+    /// [`first_of`](crate::limiter::LimiterBuilder::first_of). The default is `false`: then building a limiter or a layer with
+    /// such a group is an error.
+    fn chooses_payers(&self) -> bool {
         false
     }
 
@@ -111,6 +119,8 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// - There is an outcome for every charge, made by [`Algorithm::step`](crate::Algorithm::step). A store
     ///   that answers now [pushes](Outcomes::push) them to `outcomes`, which are empty, and may leave out
     ///   outcomes that are not wanted.
+    /// - Of the charges of a group, of which one is to be made, the first is charged that has room, and the others have
+    ///   no outcome. If none has room, the request is denied, and the outcome is that of the shortest wait.
     /// - A cost of 0 is answered and never written.
     /// - If a charge has a [limit](Charge::limit), that limit decides in place of the policy's, unless the key
     ///   has an [override](Amendment::Override). The state of a key is the same under all limits.
@@ -272,6 +282,8 @@ pub struct Charge {
     pub slot: Option<Slot>,
     /// Whether the request holds the charge to its end, and settles it.
     pub is_reserved: bool,
+    /// The place among charges of which one is made; `None` if the charge is always made.
+    pub alternative: Option<Alternative>,
 }
 
 /// The charges of a request, up to eight without an allocation.
@@ -294,6 +306,7 @@ impl Charge {
             leaves: 0,
             slot: None,
             is_reserved: false,
+            alternative: None,
         }
     }
 

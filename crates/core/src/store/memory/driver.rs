@@ -3,6 +3,8 @@
 //! A decision reads the page of each key and decides. Then it locks all pages, in the order in which the
 //! tables were made, and charges. If a page has changed since it was read, the decision starts anew.
 
+mod alternatives;
+
 use std::hint::spin_loop;
 
 use smallvec::SmallVec;
@@ -17,6 +19,7 @@ use crate::algorithm::Algorithm;
 use crate::calendar::There;
 use crate::clock::{Clock, Micros};
 use crate::decision::{DenialEffect, Outcomes};
+use crate::policy::Alternative;
 use crate::store::Wanted;
 
 /// A decision on charges under any number of policies.
@@ -53,6 +56,10 @@ impl Purpose {
 const PATIENT_AFTER: u32 = 16;
 
 /// One policy's part of a decision.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is found out by a step of its own"
+)]
 pub(super) struct Part<'a> {
     policy: usize,
     tiers: &'a Tiers,
@@ -73,6 +80,10 @@ pub(super) struct Part<'a> {
     blocked: Option<Micros>,
     /// Whether a denial of this policy denies the request.
     effect: DenialEffect,
+    /// Its place among parts of which one is charged.
+    alternative: Option<Alternative>,
+    /// Whether another part is charged in place of this one.
+    is_passed: bool,
     /// Set if the limit depends on the hour, which none does without feature `calendar`.
     hours: Option<There>,
     lock: Option<Lock<'a>>,
@@ -164,10 +175,14 @@ impl<'a> Decision<'a> {
             part.allowed = part.allows(now)?;
             part.look_up_block(now, self.clock, only_asks);
             allowed &= match part.effect {
+                _ if part.alternative.is_some() => true,
                 DenialEffect::Full => part.allowed && part.blocked.is_none(),
                 DenialEffect::Soft => part.blocked.is_none(),
                 DenialEffect::Shadow => true,
             };
+        }
+        if self.has_alternatives() {
+            allowed &= self.choose();
         }
         Ok(allowed)
     }
@@ -183,7 +198,8 @@ impl<'a> Decision<'a> {
             return Ok(());
         }
         let charged = |part: &&Part<'_>| allowed && part.charges();
-        for part in self.parts.iter().filter(|part| !charged(part)) {
+        let told = |part: &&Part<'_>| !part.is_passed && !charged(part);
+        for part in self.parts.iter().filter(told) {
             let mut sink = OutcomeSink {
                 wanted: Wanted::Everything,
                 policy: part.policy,
@@ -193,6 +209,9 @@ impl<'a> Decision<'a> {
             if let Some(left) = part.blocked {
                 outcomes.block(part.policy, left);
             }
+        }
+        if !allowed && self.has_alternatives() {
+            self.keep_soonest(outcomes);
         }
         Ok(())
     }
@@ -233,6 +252,11 @@ impl<'a> Decision<'a> {
         self.units = most.unwrap_or(0);
         for part in &mut self.parts {
             part.look_up_block(now, self.clock, true);
+        }
+        if self.has_alternatives() {
+            self.choose_giver(now)?;
+        }
+        for part in self.parts.iter_mut().filter(|part| !part.is_passed) {
             if part.blocked.is_some() && part.effect != DenialEffect::Shadow {
                 self.units = 0;
             } else if part.most > 0 && part.effect == DenialEffect::Full {
@@ -270,7 +294,7 @@ impl<'a> Decision<'a> {
 
     /// Writes the outcomes of a request that would be allowed.
     fn preview(&self, now: Micros, outcomes: &mut Outcomes) -> Result<bool, Changed> {
-        for part in &self.parts {
+        for part in self.parts.iter().filter(|part| !part.is_passed) {
             let mut sink = OutcomeSink {
                 wanted: Wanted::Everything,
                 policy: part.policy,
@@ -393,6 +417,8 @@ impl<'a> Part<'a> {
             allowed: false,
             blocked: None,
             effect,
+            alternative: None,
+            is_passed: false,
             hours: limit.as_ref().unwrap_or(&opened.first).hours(),
             lock: None,
             is_new: false,
@@ -437,7 +463,7 @@ impl<'a> Part<'a> {
 
     /// Returns whether the part is charged if the request is allowed.
     fn charges(&self) -> bool {
-        self.ask.cost > 0 && self.allowed && self.blocked.is_none()
+        self.ask.cost > 0 && self.allowed && !self.is_passed && self.blocked.is_none()
     }
 
     /// Finds out how much longer the key is blocked.

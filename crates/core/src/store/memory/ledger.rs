@@ -224,7 +224,11 @@ impl MemoryLedger {
         outcomes: &mut Outcomes,
     ) -> bool {
         match charges {
-            [charge] if charge.policy < self.policies.len() && !charge.is_soft => {
+            [charge]
+                if charge.policy < self.policies.len()
+                    && !charge.is_soft
+                    && charge.alternative.is_none() =>
+            {
                 if let Some(limit) = charge.limit {
                     return self.decide_under_its_limit(charge, limit, wanted, outcomes);
                 }
@@ -354,6 +358,9 @@ impl MemoryLedger {
     }
 
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        if charges.iter().any(|charge| charge.alternative.is_some()) {
+            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+        }
         let Some(verdict) = self.decide_known(charges, wanted, outcomes) else {
             return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
         };
@@ -417,7 +424,8 @@ impl MemoryLedger {
                 let ask = self.ask(&charge.key, charge.cost);
                 let opened = &self.policies[policy];
                 let limit = opened.limit_of(charge);
-                decision.add(Part::new(policy, opened, ask, limit, charge.effect()));
+                let part = Part::new(policy, opened, ask, limit, charge.effect());
+                decision.add(part.one_of(charge.alternative));
             }
         }
         true

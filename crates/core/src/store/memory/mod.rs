@@ -311,6 +311,10 @@ impl Store for MemoryStore {
         true
     }
 
+    fn chooses_payers(&self) -> bool {
+        true
+    }
+
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
         // A table that is locked twice would deadlock.
         check_names(policies.iter().map(Policy::name))?;
