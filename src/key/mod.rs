@@ -288,19 +288,3 @@ pub(crate) mod extract;
 pub use tower_ratelimit_core::key::{Extracted, IntoKey, Key, KeyName, Missing, Secret};
 
 pub use self::extract::*;
-
-/// The key of a level of a [tree](crate::policy::Tree), for an operator: by the key of the root, and the keys of the levels below it, down
-/// to that level.
-///
-/// ```
-/// use tower_ratelimit::key::{self, IntoKey};
-///
-/// // Of organisation acme, of its team blue, and of the user ann of that team.
-/// let acme = key::branch("acme", []);
-/// let blue = key::branch("acme", ["blue".into_key()]);
-/// let ann = key::branch("acme", ["blue".into_key(), "ann".into_key()]);
-/// assert_ne!(key::branch("other", ["blue".into_key()]), blue);
-/// ```
-pub fn branch(root: impl IntoKey, below: impl AsRef<[Key]>) -> Key {
-    Key::branch(&root.into_key(), below.as_ref())
-}

@@ -61,9 +61,8 @@ impl Tree {
         self
     }
 
-    /// Adds a level, whose policy has the name and the options that it is to have.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
+    /// Adds a level below the last one, whose policy is made elsewhere. It stays as it is, with its name, such as `spend.team`, and its
+    /// [`no_key`](Policy::no_key).
     pub fn level_of(mut self, policy: Policy<Http>) -> Self {
         self.levels.push(policy);
         self
@@ -156,7 +155,7 @@ impl Extract for LevelKey {
             }
         }
         match path.split_first() {
-            Some((root, below)) if !is_missing => Ok(Key::branch(root, below)),
+            Some((root, below)) if !is_missing => Ok(Key::branch(*root, below)),
             _ => Err(Missing::ByClient),
         }
     }

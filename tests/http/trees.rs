@@ -260,9 +260,9 @@ fn an_estimate_is_settled_at_every_level() {
     );
     let limiter = layer.limiter();
     let inspect = |key: Key| now(limiter.inspect(key)).unwrap().to_string();
-    let org = inspect(key::branch("acme", []));
+    let org = inspect(Key::branch("acme", &[]));
     assert!(org.starts_with("spend.0: 45 of 100 used"), "{org}");
-    let team = inspect(key::branch("acme", ["a".into_key()]));
+    let team = inspect(Key::branch("acme", &["a".into_key()]));
     assert!(team.contains("spend.1: 42 of 50 used"), "{team}");
 }
 
@@ -336,8 +336,8 @@ fn operators_block_reset_and_override_the_key_of_a_level() {
     let service = Hello::behind(&layer);
     let limiter = layer.limiter();
     let (team, org) = (
-        key::branch("acme", ["a".into_key()]),
-        key::branch("acme", []),
+        Key::branch("acme", &["a".into_key()]),
+        Key::branch("acme", &[]),
     );
 
     assert!(passes(&service, &["acme", "a"]) && !passes(&service, &["acme", "a"]));

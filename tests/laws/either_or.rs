@@ -96,13 +96,13 @@ fn the_first_member_with_room_pays_and_a_wait_is_the_shortest_that_works() {
                 .collect()
         };
         let mut declared = named("member", &case.members);
-        let names: Vec<String> = declared.iter().map(|it| it.name().to_owned()).collect();
+        let order: Vec<String> = declared.iter().map(|it| it.name().to_owned()).collect();
         let rotation = case.rotation % declared.len();
         declared.rotate_left(rotation);
         let limiter = Limiter::builder()
             .policies(declared)
             .policies(named("always", &case.always))
-            .first_of("spend", names.clone())
+            .first_of("spend", order.clone())
             .store(MemoryStore::new().clock(clock.clone()))
             .build_local()
             .unwrap();
@@ -121,7 +121,7 @@ fn the_first_member_with_room_pays_and_a_wait_is_the_shortest_that_works() {
             prop_assert_eq!(peeked.payer("spend"), decision.payer("spend"));
             prop_assert_eq!(decision.policies().len(), case.always.len() + 1);
             let told = match decision.payer("spend") {
-                Some(payer) => Ok(names.iter().position(|name| name == payer).unwrap()),
+                Some(payer) => Ok(order.iter().position(|name| name == payer).unwrap()),
                 None => Err(decision.retry_after().map(micros)),
             };
             prop_assert_eq!(told, expected, "{:?} at {}", cost, at);

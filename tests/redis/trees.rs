@@ -46,7 +46,7 @@ async fn status(layer: &RateLimitLayer, path: [&str; 3]) -> StatusCode {
 
 fn key_of(path: &[&str]) -> Key {
     let below: Vec<Key> = path[1..].iter().map(|part| part.into_key()).collect();
-    key::branch(path[0], below)
+    Key::branch(path[0], &below)
 }
 
 #[tokio::test]

@@ -175,7 +175,9 @@ pub(crate) fn decide_first_of(
     if passes(always, members, at) {
         let mut each = members.iter();
         let payer = each.position(|model| model.allows(at, cost)).unwrap();
-        always.iter_mut().for_each(|model| model.charge(at, cost));
+        for model in &mut *always {
+            model.charge(at, cost);
+        }
         members[payer].charge(at, cost);
         return Ok(payer);
     }

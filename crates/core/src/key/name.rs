@@ -268,7 +268,7 @@ mod tests {
     fn a_key_of_a_tree_shows_its_root_however_long_it_is() {
         let branch = |parts: &[&str]| {
             let keys: Vec<Key> = parts.iter().map(|part| part.into_key()).collect();
-            Key::branch(&keys[0], &keys[1..])
+            Key::branch(keys[0], &keys[1..])
         };
         let uuid = "3f2504e0-4f89-11d3-9a0c-0305e82c3301";
         for (parts, name) in [
@@ -319,7 +319,7 @@ mod tests {
         let mut known = HashMap::new();
         let mut check = |path: Vec<&'static str>| {
             let keys: Vec<Key> = path.iter().map(|part| part.into_key()).collect();
-            let key = Key::branch(&keys[0], &keys[1..]);
+            let key = Key::branch(keys[0], &keys[1..]);
             let name = key.name().as_str().to_owned();
             assert!(name.len() <= KeyName::MAX_LEN);
             assert_eq!(known.insert(name, path.clone()), None, "{path:?}");

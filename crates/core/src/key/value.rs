@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use super::KeyName;
+use super::{IntoKey, KeyName};
 
 /// The identity that a limit counts: up to 46 bytes, and their kind.
 ///
@@ -209,15 +209,28 @@ impl Key {
         Self::of(Kind::Pair, Kind::DigestOfPair, &joined[..len])
     }
 
-    /// Returns the key of a level of a tree, by the keys from the root down to it.
+    /// Makes the key of a level of a tree, for an operator: of the key of the root, and the keys of the levels below it, down to that
+    /// level.
     ///
     /// Kind and length precede each part, so the parts cannot run together, and all keys of a tree show whose they are. A root of more than
-    /// 28 bytes, and what is below it if both are too long together, are a digest.
-    // For `tower-ratelimit`, which shows it as `key::branch`.
-    #[doc(hidden)]
-    pub fn branch(root: &Self, below: &[Self]) -> Self {
+    /// 28 bytes, and what is below it if both are too long together, are a digest. See [the page on trees][trees].
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::key::{IntoKey, Key};
+    ///
+    /// // Of organisation acme, of its team blue, and of the user ann of that team.
+    /// let acme = Key::branch("acme", &[]);
+    /// let blue = Key::branch("acme", &["blue".into_key()]);
+    /// let ann = Key::branch("acme", &["blue".into_key(), "ann".into_key()]);
+    /// assert_ne!(Key::branch("other", &["blue".into_key()]), blue);
+    /// assert_eq!(ann.root(), acme);
+    /// ```
+    ///
+    /// [trees]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/trees/
+    pub fn branch(root: impl IntoKey, below: &[Self]) -> Self {
         const LONGEST_ROOT: usize = 28;
-        let root = root.at_most(LONGEST_ROOT);
+        let root = root.into_key().at_most(LONGEST_ROOT);
         if below.is_empty() {
             return root;
         }
@@ -235,9 +248,8 @@ impl Key {
         Self::short(Kind::Branch, &joined)
     }
 
-    /// Returns the root of a tree whose key this is, or the key itself: a store keeps together what has one root.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
+    /// Returns the key of the root of the tree, or the key itself if it is not one [of a tree](Self::branch). A store keeps together what
+    /// has one root.
     pub fn root(&self) -> Self {
         if self.kind() != Kind::Branch {
             return *self;
