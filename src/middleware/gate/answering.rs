@@ -158,12 +158,10 @@ impl Gate {
     }
 }
 
-/// Returns whether all charges have an outcome, by policies that are not in shadow.
+/// Returns whether all charges have an outcome that responses tell.
 #[inline]
 fn are_in_force(charges: &[Charge], outcomes: &Outcomes) -> bool {
-    !outcomes.is_degraded()
-        && outcomes.iter().len() == charges.len()
-        && !charges.iter().any(Charge::is_shadow)
+    !outcomes.is_degraded() && !charges.iter().any(Charge::may_be_untold)
 }
 
 /// Returns the charges and the outcomes of the policies that have decided and are not in shadow. One that allows everything

@@ -283,7 +283,7 @@ impl Gate {
     #[inline]
     fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> GateVerdict {
         let wanted = match self.wanted {
-            Wanted::Refusals if charges.iter().any(Charge::is_shadow) => Wanted::Everything,
+            Wanted::Refusals if charges.iter().any(Charge::may_be_untold) => Wanted::Everything,
             wanted => wanted,
         };
         let to_decide = ChargedRequest {

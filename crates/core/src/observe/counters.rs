@@ -187,12 +187,15 @@ impl Counters {
         });
         if outcomes.is_degraded() {
             Self::decided_without_store(rows, charges, outcomes);
-        } else if charges.len() != outcomes.iter().len() {
+            return is_allowed;
+        }
+        let each = outcomes.iter();
+        if charges.len() != each.len() {
             Self::decided_by_some(rows, charges, outcomes);
-        } else {
-            for ((policy, units), (_, outcome)) in charges.zip(outcomes.iter()) {
-                rows.decided(policy, units, outcome, is_allowed);
-            }
+            return is_allowed;
+        }
+        for ((policy, units), (_, outcome)) in charges.zip(each) {
+            rows.decided(policy, units, outcome, is_allowed);
         }
         is_allowed
     }

@@ -3,9 +3,13 @@
 use super::Charge;
 use crate::decision::Outcomes;
 
-/// Returns whether these are outcomes of these charges: one of each group, and one of each charge that is always made.
+/// Returns whether these are outcomes of these charges, of which some are one of several: one of each group, and one of each charge that
+/// is always made.
 #[cold]
-pub(super) fn are_answered(charges: &[Charge], outcomes: &Outcomes) -> bool {
+pub(super) fn are_answered_by_some(charges: &[Charge], outcomes: &Outcomes) -> bool {
+    if charges.iter().all(|charge| charge.alternative.is_none()) {
+        return false;
+    }
     let is_asked = |policy| charges.iter().any(|charge| charge.policy == policy);
     let is_answered = |charge: &&Charge| outcomes.iter().any(|(it, _)| it == charge.policy);
     let is_told = |charge: &Charge| {

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::pin::Pin;
 
-use super::alternatives::are_answered;
+use super::alternatives::are_answered_by_some;
 use super::{Charge, Reply};
 use crate::decision::{DenialEffect, Outcomes, OwnWindow};
 use crate::error::{StoreError, StoreErrorKind};
@@ -162,10 +162,7 @@ fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
     if outcomes.is_degraded() {
         return answered.all(|policy| asked.any(|asked| asked == policy));
     }
-    if charges.iter().any(|charge| charge.alternative.is_some()) {
-        return are_answered(charges, outcomes);
-    }
-    answered.eq(asked)
+    answered.eq(asked) || are_answered_by_some(charges, outcomes)
 }
 
 /// Marks the outcomes of soft charges, and of limits that are not the policy's own.

@@ -397,6 +397,11 @@ impl Charge {
         self.is_shadow
     }
 
+    /// Returns whether responses may leave the charge out: it is in [shadow](Self::shadow), or another policy may pay in place of its own.
+    pub fn may_be_untold(&self) -> bool {
+        self.is_shadow || self.alternative.is_some()
+    }
+
     /// Returns how soft the charge is, as the scripts encode it.
     // For `tower-ratelimit-redis`.
     #[doc(hidden)]

@@ -32,6 +32,7 @@ pub(super) struct KnownCharge {
     pub(super) ask: Ask,
     pub(super) is_soft: bool,
     pub(super) limit: Option<Limit>,
+    pub(super) is_one_of_several: bool,
 }
 
 /// Decides at `now`, which the clock has just shown. Returns `None` in all but the common case. A denial
@@ -50,6 +51,9 @@ pub(super) fn decide(
     let mut parts: SmallVec<[Part<'_>; MOST]> = SmallVec::new();
     let (mut next, mut is_in_order) = (0, true);
     for asked in charges {
+        if asked.is_one_of_several {
+            return None;
+        }
         let (policy, ask) = (asked.policy, asked.ask);
         let opened = policies.get(policy)?;
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {

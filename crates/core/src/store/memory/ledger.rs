@@ -351,6 +351,7 @@ impl MemoryLedger {
             ask,
             is_soft,
             limit: None,
+            is_one_of_several: false,
         });
         let mut unwanted = Outcomes::new(Micros::ZERO);
         let now = self.clock.now();
@@ -358,9 +359,6 @@ impl MemoryLedger {
     }
 
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
-        if charges.iter().any(|charge| charge.alternative.is_some()) {
-            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
-        }
         let Some(verdict) = self.decide_known(charges, wanted, outcomes) else {
             return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
         };
@@ -393,6 +391,7 @@ impl MemoryLedger {
                 ask: Ask { fingerprint, cost },
                 is_soft: charge.is_soft,
                 limit: charge.limit,
+                is_one_of_several: charge.alternative.is_some(),
             }
         });
         let now = self.clock.now();
