@@ -92,8 +92,8 @@ async fn the_states_of_a_tree_are_where_the_store_says() {
         keys(&server),
         [
             "ratelimit:1:{t:acme}:spend.0:fixed-window/day",
-            "ratelimit:1:{t:acme};t:blue,t:ann:spend.2:fixed-window/day",
-            "ratelimit:1:{t:acme};t:blue:spend.1:fixed-window/day",
+            "ratelimit:1:{t:acme};t:blue,t:ann;spend.2:fixed-window/day",
+            "ratelimit:1:{t:acme};t:blue;spend.1:fixed-window/day",
         ]
     );
     let policies = tree([3, 2, 1]);
@@ -101,6 +101,21 @@ async fn the_states_of_a_tree_are_where_the_store_says() {
         .map(|level| store.store_key(&policies[level], key_of(&["acme", "blue", "ann"][..=level])))
         .collect();
     assert_eq!(told, keys(&server).into_iter().collect());
+}
+
+#[test]
+fn no_part_of_a_key_runs_into_the_name_of_a_policy() {
+    let store = RedisStore::new("redis://127.0.0.1:1/").unwrap();
+    let name = |policy: &str, team: &str| {
+        let policy: Policy = Policy::new(policy, FixedWindow::per_day(1));
+        store.store_key(&policy, key_of(&["acme", team]))
+    };
+    assert_ne!(name("spend.team", "blue:eu"), name("eu:spend.team", "blue"));
+    assert_ne!(name("spend.team", "blue;eu"), name("eu;spend.team", "blue"));
+    assert_ne!(
+        name("spend.team", "blue,t:eu"),
+        name("t:eu;spend.team", "blue")
+    );
 }
 
 /// A node that holds units of a user holds those of team and organisation too.

@@ -292,6 +292,15 @@ mod tests {
             );
             assert_eq!(key.root(), branch(&parts[..1]), "{parts:?}");
         }
+        // The parts of a branch do not run into those of one that it is a part of.
+        let (b, c, d) = ("b".into_key(), "c".into_key(), "d".into_key());
+        let name = |below: &[Key]| Key::branch("a", below).name();
+        assert_ne!(
+            name(&[Key::branch(b, &[c]), d]),
+            name(&[Key::branch(b, &[c, d])])
+        );
+        let root = |root: Key| Key::branch(root, &[d]).name();
+        assert_ne!(root(Key::branch(b, &[c])), root(Key::branch(b, &[])));
         // Names that would be too long keep their root, too.
         let wide = "é".repeat(13);
         let key = branch(&[&wide, "{}{}{}{}"]);

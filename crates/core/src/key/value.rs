@@ -230,7 +230,7 @@ impl Key {
     /// [trees]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/trees/
     pub fn branch(root: impl IntoKey, below: &[Self]) -> Self {
         const LONGEST_ROOT: usize = 28;
-        let root = root.into_key().at_most(LONGEST_ROOT);
+        let root = root.into_key().as_part().at_most(LONGEST_ROOT);
         if below.is_empty() {
             return root;
         }
@@ -238,7 +238,8 @@ impl Key {
         root.with_bytes(|bytes| joined.extend_from_slice(bytes));
         let of_root = joined.len();
         for part in below {
-            part.with_bytes(|bytes| joined.extend_from_slice(bytes));
+            part.as_part()
+                .with_bytes(|bytes| joined.extend_from_slice(bytes));
         }
         if joined.len() > CAPACITY {
             let digest = Self::digest_of(joined.get(of_root..).unwrap_or_default());
@@ -266,6 +267,14 @@ impl Key {
                 None => *self,
             }
         })
+    }
+
+    /// Returns the key as a part of a branch: of another branch the digest, whose parts would run into those of this one.
+    fn as_part(&self) -> Self {
+        match self.kind() {
+            Kind::Branch => self.at_most(0),
+            _ => *self,
+        }
     }
 
     /// Returns the key, or its digest if it takes more bytes.
