@@ -158,10 +158,10 @@ fn a_secret_in_a_file_that_has_changed_takes_a_restart() {
     let secret = folder.file().with_file_name("secret");
     let write = |value: &str| fs::write(&secret, value).unwrap();
     write("0123456789abcdef\n");
-    let text = format!("secret = {{ file = {secret:?} }}\n{}", limits(10));
-    fs::write(folder.file(), &text).unwrap();
+    let text = |limit| format!("secret = {{ file = {secret:?} }}\n{}", limits(limit));
+    fs::write(folder.file(), text(10)).unwrap();
     let watched = watched(&folder.file());
-    fs::write(folder.file(), text.replace("10", "20")).unwrap();
+    fs::write(folder.file(), text(20)).unwrap();
     write("another-0123456789");
     let error = watched.reload().unwrap_err().to_string();
     assert!(error.contains("1:10: secret: it cannot change"), "{error}");
