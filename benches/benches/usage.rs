@@ -29,7 +29,7 @@ const EVENT: &str = "data: {\"id\":\"chatcmpl-9f2c4b7d\",\"object\":\"chat.compl
 const LAST: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"total_tokens\":11}}\n\n\
      data: [DONE]\n\n";
 
-/// An answer, and how its policy is charged.
+/// The body of an answer.
 #[derive(Clone, Copy)]
 enum Answer {
     Json,

@@ -30,6 +30,8 @@ pub struct Http {
     operation: Option<OperationOf>,
     limit: Option<Arc<LimitOf>>,
     no_key: Option<NoKey>,
+    /// Whether it is a level of a tree, which by default refuses what comes without a key.
+    is_level: bool,
     class: Option<Arc<ClassOf>>,
     settlement: Option<Arc<Settlement>>,
     is_low: Option<Arc<When>>,
@@ -66,6 +68,7 @@ impl Policy {
             operation: None,
             limit: None,
             no_key: None,
+            is_level: false,
             class: None,
             settlement: None,
             is_low: None,
@@ -249,9 +252,15 @@ impl Policy<Http> {
         Err(ConfigError::quoting("operations", self.rule.name(), remedy))
     }
 
-    /// Returns whether requests without a key have one in common, because the policy says so.
-    pub(super) fn shares_no_key(&self) -> bool {
-        self.reads.no_key == Some(NoKey::Shared)
+    /// Makes it a level of a tree: its key is one under those of other levels. Returns its own key, and whether requests without it have one
+    /// in common.
+    pub(super) fn put_below(
+        &mut self,
+        key: impl FnOnce((Arc<dyn Extract>, bool)) -> Arc<dyn Extract>,
+    ) {
+        let is_shared = self.reads.no_key == Some(NoKey::Shared);
+        self.reads.key = key((Arc::clone(&self.reads.key), is_shared));
+        self.reads.is_level = true;
     }
 
     /// Returns how its key is taken from a request.
@@ -284,8 +293,8 @@ impl Policy<Http> {
             is_conditional: reads.when.is_some() || reads.no_key == Some(NoKey::Skip),
             refuses: match reads.no_key {
                 Some(NoKey::Shared | NoKey::Skip) => Keyless::None,
-                None => Keyless::ByServer,
-                Some(NoKey::Refuse(_)) => Keyless::All,
+                None if !reads.is_level => Keyless::ByServer,
+                None | Some(NoKey::Refuse(_)) => Keyless::All,
             },
             ..self.rule.scope()
         }
@@ -330,7 +339,8 @@ impl Http {
     /// Returns whether the policy can affect a request: a policy without a limit can if it refuses requests
     /// without a key.
     pub(crate) fn can_affect(&self) -> bool {
-        self.is_limited || matches!(self.no_key, Some(NoKey::Refuse(_)))
+        let refuses = matches!(self.no_key, Some(NoKey::Refuse(_)));
+        self.is_limited || refuses || self.is_level && self.no_key.is_none()
     }
 
     /// Returns whether the policy holds requests until their turn.
@@ -407,7 +417,10 @@ impl Http {
         note: impl FnOnce(&Missing),
     ) -> Result<Key, NoDemand<(StatusCode, Missing)>> {
         note(&missing);
-        match self.no_key.unwrap_or_else(|| NoKey::by_default(&missing)) {
+        match self
+            .no_key
+            .unwrap_or_else(|| NoKey::by_default(&missing, self.is_level))
+        {
             NoKey::Shared => Ok(Key::MISSING),
             NoKey::Skip => Err(NoDemand::NoKey),
             NoKey::Refuse(status) => Err(NoDemand::Refused((status, missing))),

@@ -8,7 +8,8 @@ use crate::key::Missing;
 /// [`Policy::no_key`](super::Policy::no_key) sets it. The default depends on the cause:
 ///
 /// - The client left the key out: [`Shared`](Self::Shared), because a client must not escape a
-///   limit by sending less.
+///   limit by sending less. A level of a [tree](super::Tree) refuses the request with `400 Bad Request`, because nobody
+///   else is to pay for it.
 /// - The server does not provide it: the answer is `500 Internal Server Error`, with a diagnostic,
 ///   because a whole site must not share a quota by accident.
 ///
@@ -31,9 +32,10 @@ pub enum NoKey {
 }
 
 impl NoKey {
-    pub(super) fn by_default(missing: &Missing) -> Self {
+    pub(super) fn by_default(missing: &Missing, is_level: bool) -> Self {
         match missing {
             Missing::ByServer(_) => Self::Refuse(StatusCode::INTERNAL_SERVER_ERROR),
+            _ if is_level => Self::Refuse(StatusCode::BAD_REQUEST),
             _ => Self::Shared,
         }
     }

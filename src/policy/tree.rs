@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::{Http, NoKey, Policy};
+#[cfg(doc)]
+use super::NoKey;
+use super::{Http, Policy};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::key::{Extract, Head, Key, Missing};
@@ -51,18 +52,15 @@ impl Policy {
 impl Tree {
     /// Adds a level below the last one.
     ///
-    /// A request without the key of a level, or of one above, is refused with `400 Bad Request`, unless the level has another
-    /// [`no_key`](Policy::no_key). Under [`NoKey::Shared`], all requests without the key count as one client of the level.
+    /// A request without the key of a level, or of one above, is refused with `400 Bad Request`, and with `500` if the server
+    /// should have provided it, unless the level has another [`no_key`](Policy::no_key). Under [`NoKey::Shared`], all requests without the key count as one client of the level.
     pub fn level(mut self, name: &str, key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
         let name = format!("{}.{name}", self.name);
-        let policy = Policy::new(name, algorithm).key(key);
-        self.levels
-            .push(policy.no_key(NoKey::Refuse(StatusCode::BAD_REQUEST)));
+        self.levels.push(Policy::new(name, algorithm).key(key));
         self
     }
 
-    /// Adds a level below the last one, whose policy is made elsewhere. It stays as it is, with its name, such as `spend.team`, and its
-    /// [`no_key`](Policy::no_key).
+    /// Adds a level below the last one, whose policy is made elsewhere. It stays as it is, with its name, such as `spend.team`.
     pub fn level_of(mut self, policy: Policy<Http>) -> Self {
         self.levels.push(policy);
         self
@@ -108,15 +106,12 @@ impl Tree {
 
 /// Lets the key of each policy be one under those of the policies before it.
 fn below_each_other(levels: Vec<Policy<Http>>) -> Vec<Policy<Http>> {
-    let mut above: Vec<Part> = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     let below = |mut level: Policy<Http>| {
-        let is_shared = level.shares_no_key();
-        let own = level.extractor();
-        above.push(Part {
-            key: Arc::clone(own),
-            is_shared,
+        level.put_below(|(key, is_shared)| {
+            parts.push(Part { key, is_shared });
+            Arc::new(LevelKey(parts.clone().into()))
         });
-        *own = Arc::new(LevelKey(above.clone().into()));
         level
     };
     levels.into_iter().map(below).collect()

@@ -1,7 +1,12 @@
 //! Trees in a file: levels above each other, with the settings that they share.
 
+use std::fs;
+
 use http::request::Builder;
 
+use tower_ratelimit_config::Config;
+
+use crate::folder::Folder;
 use crate::scene::{Received, config, get, layer, mistakes, mistakes_in_json, send};
 
 const SPEND: &str = r#"
@@ -63,7 +68,7 @@ fn the_same_file_as_json_has_the_same_levels() {
         {"name": "org", "key": {"header": "x-org"}, "quota": "2/hour"},
         {"name": "team", "key": {"header": "x-team"}, "quota": "1/hour", "no_key": "skip"}
     ]}}}"#;
-    let config = tower_ratelimit_config::Config::builder()
+    let config = Config::builder()
         .parse(text, tower_ratelimit_config::Format::Json)
         .unwrap();
     let layer = layer(&config);
@@ -172,7 +177,60 @@ fn mistakes_have_their_place_and_a_remedy() {
         told[0].contains("\"spend.team\" is the name of the policy of"),
         "{told:#?}"
     );
+    // What all levels share is wrong once.
+    let told = mistakes(&SPEND.replace("@COST@", "mode = \"on\""));
+    assert_eq!(told.len(), 1, "{told:#?}");
+    let error = SPEND.replace("@COST@", "mode = \"on\"").parse::<Config>();
+    assert!(error.unwrap_err().to_string().ends_with("1 mistake"));
+    // No descriptor has the keys of a level.
+    let envoy = "[[envoy]]\ndomain = \"shop\"\nentries = [\"tenant\"]\npolicy = \"spend.team\"\n";
+    let told = mistakes(&(SPEND.replace("@COST@", "") + envoy));
+    assert!(
+        told[0].contains("\"spend.team\" is a level of a tree"),
+        "{told:#?}"
+    );
     // A name means nothing where there is no tree.
     let told = mistakes("[policies.a]\nname = \"b\"\nkey = \"global\"\nquota = \"1/hour\"\n");
     assert!(told[0].contains("field \"name\" is unknown"), "{told:#?}");
+}
+
+#[test]
+fn levels_may_share_a_quota_and_hours() {
+    let text = r#"
+        [policies.spend]
+        quota = "9/hour"
+        hours = { zone = "UTC", limits = { "00:00-24:00" = "2/hour" } }
+        levels = [
+            { name = "org", key = { header = "x-org" } },
+            { name = "team", key = { header = "x-team" }, quota = "1/hour", hours = { zone = "UTC", limits = { "00:00-24:00" = "1/hour" } } },
+        ]
+    "#;
+    let layer = layer(&config(text));
+    assert_eq!(send(&layer, of("acme", "blue")).status, 200);
+    assert_eq!(send(&layer, of("acme", "blue")).status, 429);
+    assert_eq!(send(&layer, of("acme", "red")).status, 200);
+    assert_eq!(send(&layer, of("acme", "green")).status, 429);
+}
+
+#[test]
+fn a_reload_that_adds_or_drops_the_lowest_level_keeps_what_was_used() {
+    let folder = Folder::new("levels");
+    let level = |name: &str, most: u32| {
+        format!(
+            "{{ name = \"{name}\", key = {{ header = \"x-{name}\" }}, quota = \"{most}/day\" }}, "
+        )
+    };
+    let tree = |levels: &[String]| format!("[policies.spend]\nlevels = [{}]\n", levels.concat());
+    let (org, team, user) = (level("org", 3), level("team", 2), level("user", 1));
+    let write = |levels: &[String]| fs::write(folder.file(), tree(levels)).unwrap();
+    write(&[org.clone(), team.clone()]);
+    let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+    let status = |team: &str| send(&watched.layer(), of("acme", team)).status;
+    assert_eq!(status("blue"), 200);
+    write(&[org.clone(), team, user]);
+    watched.reload().unwrap();
+    assert_eq!([status("blue"), status("blue")], [200, 429]);
+    write(&[org]);
+    watched.reload().unwrap();
+    assert_eq!([status("red"), status("red")], [200, 429]);
 }

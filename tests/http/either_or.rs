@@ -6,8 +6,9 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::plan::{KeyLimits, Plan, Resolved, Resolver};
 use tower_ratelimit::policy::{Http, NoKey, Settle};
-use tower_ratelimit::{Decision, FixedWindow, Policy, RateLimitLayer, key};
+use tower_ratelimit::{Decision, FixedWindow, MemoryStore, Policy, RateLimitLayer, key};
 
 use crate::exchange::{ask, get, get_with, global};
 
@@ -137,4 +138,45 @@ async fn the_policy_that_pays_is_settled_at_the_end() {
     }
     // After each settlement of the plan 1 of its 6 units is used: 5 are left, then 4.
     assert_eq!(payers, ["plan", "plan", "credits"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_and_limits_by_key_set_the_limits_of_members() {
+    let resolver = Resolver::new(|_: String| async {
+        let own = Plan::new("own").limit("plan", FixedWindow::per_day(2));
+        Ok::<_, std::io::Error>(Resolved::Limits(own))
+    });
+    let of_acme = KeyLimits::new().key("acme", FixedWindow::per_day(2));
+    let by_org = |name: &str| Policy::new(name, FixedWindow::per_day(1)).key(key::header("x-org"));
+    let layer = RateLimitLayer::builder()
+        .policies([by_org("plan"), by_org("credits").key_limits(of_acme)])
+        .first_of("spend", ["plan", "credits"])
+        .resolver(resolver, |head| head.header("x-org").map(str::to_owned))
+        .expose_decision();
+    let service = layer.build().unwrap().layer(service_fn(payer));
+    for payer in ["plan", "plan", "credits", "credits"] {
+        let request = Request::get("/").header("x-org", "acme").body(()).unwrap();
+        let answer = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(crate::exchange::answer(answer).text(), payer);
+    }
+}
+
+#[test]
+fn a_renamed_member_goes_on_with_what_it_had() {
+    let store = MemoryStore::new();
+    let layer = |plan: Policy<Http>, member: &str| {
+        let builder = RateLimitLayer::builder().policies([plan, day("credits", 9)]);
+        let builder = builder
+            .first_of("spend", [member, "credits"])
+            .expose_decision();
+        builder
+            .store(store.clone())
+            .build()
+            .unwrap()
+            .layer(service_fn(payer))
+    };
+    let first = layer(day("plan", 1), "plan");
+    assert_eq!(ask(&first, get()).text(), "plan");
+    let renamed = layer(day("abo", 1).was("plan"), "abo");
+    assert_eq!(ask(&renamed, get()).text(), "credits");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use proptest::prelude::*;
+use tokio::time::Instant;
 use tower::ServiceExt;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::key::{self, IntoKey, Key};
@@ -12,10 +13,11 @@ use tower_ratelimit::plan::{KeyLimits, Plan, Plans, Resolved, Resolver};
 use tower_ratelimit::policy::{Http, Mode, NoKey, Penalty, Settle, Tree};
 use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{
-    Algorithm, Concurrency, FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer,
-    TokenBucket,
+    Algorithm, Concurrency, FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy,
+    RateLimitLayer, TokenBucket,
 };
 
+use crate::arrivals::store;
 use crate::support::items::Map;
 
 use crate::exchange::{Behind, Hello, Received, ask, cost, limit, limited_hello, now};
@@ -155,6 +157,27 @@ fn a_tree_has_one_to_eight_levels_and_names_of_its_own() {
         .policy(other);
     let error = layer.build().unwrap_err().to_string();
     assert!(error.contains("\"SPEND.1\""), "{error}");
+}
+
+#[test]
+fn what_the_server_should_have_provided_is_its_own_fault() {
+    let of_extension = Policy::tree("spend")
+        .level(
+            "org",
+            key::extension::<u32>().map(|id: &u32| *id),
+            FixedWindow::per_hour(9),
+        )
+        .level("team", key::header("x-team"), FixedWindow::per_hour(9));
+    let (_, service) = limited_hello(built(of_extension));
+    assert_eq!(
+        ask(&service, of(&[])).status,
+        StatusCode::INTERNAL_SERVER_ERROR
+    );
+    // A level refuses requests without its key also where it has no limit.
+    let tree = tree([Algorithm::Unlimited]);
+    let (_, service) = limited_hello(built(tree));
+    assert_eq!(ask(&service, of(&[])).status, StatusCode::BAD_REQUEST);
+    assert!(passes(&service, &["acme"]));
 }
 
 // With everything else.
@@ -465,6 +488,28 @@ fn a_member_of_a_tree_may_be_one_of_several_that_pay() {
     assert!(passes(&service, &["acme", "a"]) && passes(&service, &["acme", "a"]));
     assert!(!passes(&service, &["acme", "a"]));
     assert!(passes(&service, &["acme", "b"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_until_all_levels_have_room() {
+    let levels: [Algorithm; 2] = [
+        TokenBucket::per_second(1).burst(1).into(),
+        LeakyQueue::per_second(2).places(9).into(),
+    ];
+    let tree = tree(levels).each(|level| match level.algorithm() {
+        Algorithm::TokenBucket(_) => level.wait_up_to(Duration::from_secs(9)),
+        _ => level,
+    });
+    let layer = RateLimitLayer::builder()
+        .policies(built(tree))
+        .store(store());
+    let service = Hello::behind(&layer.build().unwrap());
+    let begun = Instant::now();
+    for second in 0..3 {
+        let answer = service.clone().oneshot(of(&["acme", "a"])).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(begun.elapsed().as_secs(), second);
+    }
 }
 
 proptest! {

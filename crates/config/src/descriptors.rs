@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::digest::hexadecimal;
+use super::levels::Declared;
 use super::limits::{Own, algorithm, limit};
 use super::policy::{MODES, POLICY, ReadPolicy, UNKEYED, limit_of, unkeyed};
 use super::shape::{Field, Fields, Shape, TEXTS};
@@ -202,7 +203,7 @@ impl Entry {
 /// Reads all tables of a file with these policies.
 pub(super) fn descriptors(
     root: &TableAt<'_>,
-    policies: &[(String, Option<ReadPolicy>)],
+    policies: &[Declared<'_>],
 ) -> Option<Arc<[DescriptorLimit]>> {
     let Some(at) = root.get("envoy") else {
         return Some([].into());
@@ -210,9 +211,8 @@ pub(super) fn descriptors(
     if !at.is_list() {
         return at.expected("a list of tables; write each of them under [[envoy]]");
     }
-    let policies = policies
-        .iter()
-        .map(|(name, policy)| (name.as_str(), policy));
+    let policies = policies.iter();
+    let policies = policies.map(|declared| (declared.name.as_str(), &declared.policy));
     let file = Reader {
         root,
         policies: policies.collect(),
@@ -281,11 +281,8 @@ impl<'w> Reader<'_, 'w> {
         };
         let (policy, mode) = limited?;
         if policy.as_ref().shapes() || policy.algorithm().limits_concurrency() {
-            let of = table
-                .get("policy")
-                .cloned()
-                .or_else(|| limit_of(|field| at.field(field)));
-            return of.as_ref().unwrap_or(at).refuse(
+            let of = table.get("policy").or_else(|| limit_of(&table));
+            return of.unwrap_or(at).refuse(
                 "Envoy lets no request wait, and does not tell when it ends; give an algorithm that counts, such as token-bucket",
             );
         }

@@ -1,11 +1,11 @@
 //! Trees: a table with levels stands for a policy of each of them.
 
-use super::policy::{POLICY, ReadPolicy, policy_of};
+use super::policy::{POLICY, ReadPolicy, policy};
 use super::shape::{Field, Fields, Shape};
-use super::tree::{Value, quoted};
+use super::tree::quoted;
 use super::vocabulary::{Vocabulary, setting};
-use super::walk::{At, Name, TableAt};
-use tower_ratelimit::policy::{Policy, Tree};
+use super::walk::{At, TableAt};
+use tower_ratelimit::policy::Policy;
 
 static OWN: Vocabulary<()> = Vocabulary(&[setting("name")
     .says("The name of the level: its policy is TREE.NAME.")
@@ -23,50 +23,32 @@ impl Fields for LevelFields {
     }
 }
 
-/// What belongs to a level, and not to all of them.
-const OF_A_LEVEL: [&str; 13] = [
-    "key",
-    "quota",
-    "budget",
-    "concurrency",
-    "limit",
-    "per",
-    "burst",
-    "capacity",
-    "was",
-    "key_limits",
-    "operations",
-    "hours",
-    "heaviest_keys",
-];
+/// What cannot be the same for all levels.
+const OF_A_LEVEL: [&str; 2] = ["key", "was"];
 
-/// A level, and its settings with those of the tree.
-pub(super) struct Level<'w> {
-    /// That of its policy: `spend.team`.
+/// A policy that stands alone, or a level of a tree.
+pub(super) struct Declared<'w> {
     pub(super) name: String,
+    /// Its settings, with those that all levels of its tree have.
     pub(super) table: TableAt<'w>,
+    /// `None` if it has a mistake. Its name is known all the same, so that mistakes in plans that mention it are found too.
+    pub(super) policy: Option<ReadPolicy>,
 }
 
-/// Returns the policies that a table declares by their names, each with where it stands. Mistakes are not told.
-pub(super) fn declared<'w>((name, at): (&str, At<'w>)) -> Vec<(String, At<'w>)> {
-    let Some(levels) = at.field("levels") else {
-        return vec![(name.to_owned(), at)];
-    };
-    let levels = match &levels.node.value {
-        Value::List(_) => levels.list().unwrap_or_default(),
-        _ => Vec::new(),
-    };
-    let named = |at: At<'w>| match &at.field("name")?.node.value {
-        Value::Text(level) => Some((format!("{name}.{level}"), at)),
-        _ => None,
-    };
-    levels.into_iter().filter_map(named).collect()
+impl<'w> Declared<'w> {
+    pub(super) fn read(name: String, table: TableAt<'w>) -> Self {
+        Self {
+            policy: policy(&name, &table),
+            name,
+            table,
+        }
+    }
 }
 
-/// Returns the levels of a tree from the root down, or `None` if the policy has none. Levels that have no name are left out, as mistakes.
-pub(super) fn levels<'w>(tree: Name<'_>, at: &At<'w>) -> Option<Vec<Level<'w>>> {
-    let all = at.field("levels")?;
-    let of_tree = at.table(&POLICY)?;
+/// Reads the levels of a tree from the root down, each with the settings of the tree that it does not have itself. `None` if this
+/// policy has no levels. Levels without a name are left out, as mistakes.
+pub(super) fn levels<'w>(tree: &str, of_tree: &TableAt<'w>) -> Option<Vec<Declared<'w>>> {
+    let all = of_tree.get("levels")?;
     for field in OF_A_LEVEL {
         if let Some(at) = of_tree.get(field) {
             at.refuse::<()>(format!("`{field}` is that of a level; write it there"));
@@ -89,32 +71,28 @@ pub(super) fn levels<'w>(tree: Name<'_>, at: &At<'w>) -> Option<Vec<Level<'w>>> 
                 quoted(name)
             ));
         }
-        Some(Level {
-            name: format!("{}.{name}", tree.text),
-            table: table.below(&of_tree),
-        })
+        Some(Declared::read(
+            format!("{tree}.{name}"),
+            table.or_of(of_tree),
+        ))
     };
-    Some(list.iter().filter_map(level).collect())
+    Some(above_each_other(
+        tree,
+        list.iter().filter_map(level).collect(),
+    ))
 }
 
-/// Reads the policies of a tree. `None` for one whose limit is unknown.
-pub(super) fn policies(tree: &str, levels: &[Level<'_>]) -> Vec<Option<ReadPolicy>> {
-    let read = levels
-        .iter()
-        .map(|level| policy_of(&level.name, &level.table));
-    let read: Vec<Option<ReadPolicy>> = read.collect();
-    let keyed = read
-        .iter()
-        .map(|policy| Some(policy.as_ref()?.keyed.clone()));
-    let Some(keyed) = keyed.collect::<Option<Vec<_>>>() else {
-        // The walk has told of the mistake.
-        return read;
-    };
-    let tree = keyed.into_iter().fold(Policy::tree(tree), Tree::level_of);
-    let Ok(below) = tree.build() else {
-        return read;
-    };
-    let read = read.into_iter().zip(below);
-    let read = read.map(|(policy, keyed)| Some(ReadPolicy { keyed, ..policy? }));
-    read.collect()
+/// Lets the key of each level be one under those of the levels before it.
+fn above_each_other<'w>(name: &str, mut levels: Vec<Declared<'w>>) -> Vec<Declared<'w>> {
+    let read = || levels.iter().filter_map(|level| level.policy.as_ref());
+    let tree = read().fold(Policy::tree(name), |tree, policy| {
+        tree.level_of(policy.keyed.clone())
+    });
+    // The walk has told of the mistakes of a tree that cannot be built.
+    let built = tree.build().unwrap_or_default();
+    let read = levels.iter_mut().filter_map(|level| level.policy.as_mut());
+    for (policy, keyed) in read.zip(built) {
+        policy.keyed = keyed;
+    }
+    levels
 }

@@ -3,6 +3,7 @@
 //! All mistakes of a file are reported at once, each with its line, because a user corrects them in an
 //! editor.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -141,7 +142,7 @@ pub struct Notes {
     number: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Note {
     span: Option<Range<usize>>,
     path: String,
@@ -171,15 +172,19 @@ impl Notes {
         self.number > 10 * MOST_LISTED
     }
 
-    /// Returns the first of them, in the order of the file.
-    pub(super) fn first(mut self, source: &SourceText) -> Vec<Mistake> {
+    /// Returns the first of them, in the order of the file, and their number. What several levels of a tree share is wrong once.
+    pub(super) fn first(mut self, source: &SourceText) -> (Vec<Mistake>, usize) {
+        let (mut known, before) = (HashSet::new(), self.notes.len());
+        self.notes.retain(|note| known.insert(note.clone()));
+        let number = self.number - (before - self.notes.len());
         self.notes
             .sort_by_key(|note| note.span.as_ref().map(|span| span.start));
         self.notes.truncate(MOST_LISTED);
         let notes = self.notes.into_iter();
-        notes
+        let mistakes = notes
             .map(|note| Mistake::new(source, note.span.as_ref(), note.path, note.message))
-            .collect()
+            .collect();
+        (mistakes, number)
     }
 }
 
@@ -193,11 +198,8 @@ impl FileError {
     // For `tower-ratelimit-server`.
     #[doc(hidden)]
     pub fn of(notes: Notes, source: &SourceText) -> Self {
-        let number = notes.number;
-        Self {
-            mistakes: notes.first(source),
-            number,
-        }
+        let (mistakes, number) = notes.first(source);
+        Self { mistakes, number }
     }
 
     /// Returns the mistakes, up to the first hundred. There is at least one.

@@ -8,9 +8,8 @@ use http::HeaderName;
 
 use super::functions::PlanOf;
 use super::keys::{ReadKey, networks as networks_of};
-use super::levels::declared;
+use super::levels::Declared;
 use super::limits::{Own, limit};
-use super::policy::ReadPolicy;
 use super::shape::{Shape, TEXTS};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, Name, TableAt};
@@ -49,10 +48,7 @@ pub(super) struct ReadPlans {
 }
 
 /// Reads the plans of a file, if it has any.
-pub(super) fn plans(
-    root: &TableAt<'_>,
-    policies: &[(String, Option<ReadPolicy>)],
-) -> Option<ReadPlans> {
+pub(super) fn plans(root: &TableAt<'_>, policies: &[Declared<'_>]) -> Option<ReadPlans> {
     let Some(at) = root.get("plans") else {
         for field in ["plan_of", "default_plan"] {
             if let Some(at) = root.get(field).filter(|_| root.lacks("plans")) {
@@ -67,7 +63,7 @@ pub(super) fn plans(
     if entries.is_empty() {
         return at.refuse("there is no plan; add [plans.NAME] or leave `plans` out");
     }
-    let own = policies.iter().map(|(name, policy)| {
+    let own = policies.iter().map(|Declared { name, policy, .. }| {
         let own = Own {
             limit: policy.as_ref().map(|policy| policy.unkeyed.algorithm()),
             unit: policy.as_ref().and_then(|policy| policy.counts.unit),
@@ -82,7 +78,7 @@ pub(super) fn plans(
         }
         plans.push(plan(name.text, at, &own));
     }
-    warn_of_unmentioned(root, &entries);
+    warn_of_unmentioned(policies, &entries);
     let names: Known<'_, ()> = entries.iter().map(|(name, _)| (name.text, ())).collect();
     let default = root
         .need(
@@ -130,19 +126,15 @@ impl<'w, T> FromIterator<(&'w str, T)> for Known<'w, T> {
 }
 
 /// Warns of each policy of which no plan speaks.
-fn warn_of_unmentioned(root: &TableAt<'_>, plans: &[(Name<'_>, At<'_>)]) {
+fn warn_of_unmentioned(policies: &[Declared<'_>], plans: &[(Name<'_>, At<'_>)]) {
     let mentioned = plans.iter().flat_map(|(_, plan)| plan.fields());
     let mentioned: HashSet<&str> = mentioned.map(|(policy, _)| policy).collect();
-    for (name, at) in root.get("policies").into_iter().flat_map(At::fields) {
-        let is_for_all = at.field("for_all_plans").is_some();
-        for (name, policy) in declared((name, at)) {
-            let is_for_all = is_for_all || policy.field("for_all_plans").is_some();
-            if !mentioned.contains(name.as_str()) && !is_for_all {
-                policy.warn(
-                    "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
-                     for_all_plans = true",
-                );
-            }
+    for Declared { name, table, .. } in policies {
+        if !mentioned.contains(name.as_str()) && table.get("for_all_plans").is_none() {
+            table.at.warn(
+                "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
+                 for_all_plans = true",
+            );
         }
     }
 }

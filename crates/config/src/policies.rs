@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::levels::{self, levels};
-use super::policy::{ReadPolicy, policy};
+use super::levels::{Declared, levels};
+use super::policy::POLICY;
 use super::tree::{Value, quoted};
 use super::walk::{At, Name};
 
 /// Reads all policies. The walk reports a file without any.
-///
-/// A policy with a mistake is kept with its name alone, so that mistakes in plans that mention it are found
-/// too.
-pub(super) fn policies(at: &At<'_>) -> Option<Vec<(String, Option<ReadPolicy>)>> {
+pub(super) fn policies<'w>(at: &At<'w>) -> Option<Vec<Declared<'w>>> {
     if !at.is_table() {
         return at.expected("a table; write each policy under its name, [policies.NAME]");
     }
@@ -22,26 +19,28 @@ pub(super) fn policies(at: &At<'_>) -> Option<Vec<(String, Option<ReadPolicy>)>>
     }
     let mut names = Names::new();
     let mut policies = Vec::new();
-    let mut tables = Vec::new();
     for (name, at) in &entries {
-        let Some(levels) = levels(*name, at) else {
-            check_name(*name, at, &mut names);
-            policies.push((name.text.to_owned(), policy(*name, at)));
-            tables.push((name.text.to_owned(), at.clone()));
-            continue;
-        };
-        for level in &levels {
-            let at = &level.table.at;
-            check_name(name.called(&level.name), at, &mut names);
-            tables.push((level.name.clone(), at.clone()));
+        for declared in under(name.text, at) {
+            check_name(name.called(&declared.name), &declared.table.at, &mut names);
+            policies.push(declared);
         }
-        let read = levels::policies(name.text, &levels);
-        policies.extend(levels.into_iter().map(|level| level.name).zip(read));
     }
-    for (name, at) in &tables {
-        check_first_name(name, at, &mut names);
+    for declared in &policies {
+        check_first_name(declared, &mut names);
     }
     Some(policies)
+}
+
+/// Reads what stands under a name: a policy, or the levels of a tree.
+fn under<'w>(name: &str, at: &At<'w>) -> Vec<Declared<'w>> {
+    let Some(table) = at.table(&POLICY) else {
+        return vec![Declared {
+            name: name.to_owned(),
+            table: at.some_of(&[]),
+            policy: None,
+        }];
+    };
+    levels(name, &table).unwrap_or_else(|| vec![Declared::read(name.to_owned(), table)])
 }
 
 /// The names of states in lower case, each as it is written and where it stands.
@@ -75,15 +74,15 @@ fn check_name(name: Name<'_>, at: &At<'_>, names: &mut Names) {
 }
 
 /// Checks that the state of a renamed policy does not belong to another policy.
-fn check_first_name(name: &str, at: &At<'_>, taken: &mut Names) {
-    let Some(was) = at.field("was") else {
+fn check_first_name(declared: &Declared<'_>, taken: &mut Names) {
+    let Some(was) = declared.table.get("was") else {
         return;
     };
     let Value::Text(text) = &was.node.value else {
         return;
     };
     let own = (text.clone(), was.place());
-    if text.eq_ignore_ascii_case(name) {
+    if text.eq_ignore_ascii_case(&declared.name) {
         was.warn("the policy has this name already; leave `was` out");
     } else if let Some((_, before)) = taken.insert(text.to_ascii_lowercase(), own) {
         was.refuse::<()>(format!(

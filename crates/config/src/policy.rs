@@ -19,7 +19,7 @@ use super::shape::{AMOUNT, CONDITIONS, Shape};
 use super::terms::{HEAVIEST_KEYS, PENALTY, heaviest_keys, penalty};
 use super::tree::Value;
 use super::vocabulary::{FUNCTION, Vocabulary, setting};
-use super::walk::{At, Name, TableAt};
+use super::walk::{At, TableAt};
 use tower_ratelimit::__internal::AnyKey;
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
@@ -29,7 +29,7 @@ use tower_ratelimit::usage::Money;
 
 pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("levels")
-        .says("Limits above each other, from the root down, in place of a key and a quota.")
+        .says("Limits above each other, from the root down, in place of a key.")
         .together(Shape::List(&Shape::Named("level"))),
     setting("algorithm")
         .says("The name of an algorithm, or its whole text; the default is anchored-window.")
@@ -356,13 +356,8 @@ impl Counts {
     }
 }
 
-/// Reads a policy that stands alone. `None` if its limit is unknown.
-pub(super) fn policy(name: Name<'_>, at: &At<'_>) -> Option<ReadPolicy> {
-    policy_of(name.text, &at.table(&POLICY)?)
-}
-
-/// Reads a policy, or a level of a tree. `None` if its limit is unknown.
-pub(super) fn policy_of(name: &str, table: &TableAt<'_>) -> Option<ReadPolicy> {
+/// Reads a policy. `None` if its limit is unknown.
+pub(super) fn policy(name: &str, table: &TableAt<'_>) -> Option<ReadPolicy> {
     let at = &table.at;
     let other = table.get("operations").and_then(|at| at.field("other"));
     let counts = Counts::read(table);
@@ -370,15 +365,11 @@ pub(super) fn policy_of(name: &str, table: &TableAt<'_>) -> Option<ReadPolicy> {
     let key = table
         .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
         .and_then(|at| at.common().key(at));
-    let stands = limit_of(|field| table.get(field).cloned());
-    stands.as_ref().unwrap_or(at).gives(name, LimitRule::Policy);
+    limit_of(table).unwrap_or(at).gives(name, LimitRule::Policy);
     let is_address = key.as_ref().is_some_and(|key| key.is_address);
     // Without a key or a limit, the settings are read for their mistakes.
     let key = key.map_or_else(|| AnyKey::new(key::global()), |read| read.key);
-    let mut policy = Policy::new(name, own.unwrap_or(Algorithm::Unlimited)).key(key);
-    if table.is_of_a_level() {
-        policy = policy.no_key(NoKey::Refuse(StatusCode::BAD_REQUEST));
-    }
+    let policy = Policy::new(name, own.unwrap_or(Algorithm::Unlimited)).key(key);
     let mut draft = Draft {
         policy,
         own,
@@ -443,9 +434,9 @@ pub(super) fn unkeyed(name: &str, own: Option<Algorithm>, table: &TableAt<'_>) -
 }
 
 /// Where the limit of a policy stands; `None` if it has that of all `other` operations.
-pub(super) fn limit_of<'w>(field: impl Fn(&str) -> Option<At<'w>>) -> Option<At<'w>> {
+pub(super) fn limit_of<'t, 'w>(policy: &'t TableAt<'w>) -> Option<&'t At<'w>> {
     let fields = ["quota", "limit", "budget", "algorithm", "concurrency"];
-    fields.into_iter().find_map(field)
+    fields.iter().find_map(|field| policy.get(field))
 }
 
 /// A policy to which the settings of its table are applied.

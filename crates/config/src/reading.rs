@@ -316,7 +316,7 @@ impl ConfigBuilder {
         match settings {
             Some(settings) if mistakes.is_empty() => Ok(Config {
                 settings: Arc::new(settings),
-                warnings: warnings.first(&source).into(),
+                warnings: warnings.first(&source).0.into(),
                 source,
                 origin: None,
                 shadow: None,

@@ -14,7 +14,7 @@ use super::descriptors::{DescriptorLimit, Envoy, descriptors};
 use super::digest::{Sha, digest};
 use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
 use super::keys::{KEY, networks};
-use super::levels::{LevelFields, declared};
+use super::levels::LevelFields;
 use super::limits::LIMIT;
 use super::load;
 use super::money::{PRICE, prices_or_none};
@@ -378,10 +378,11 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         Some((bodies, layer))
     });
     let descriptors = descriptors(&root, &policies);
-    let policies: Vec<ReadPolicy> = policies
+    let (tables, policies): (Vec<_>, Vec<_>) = policies
         .into_iter()
-        .map(|(_, policy)| policy)
-        .collect::<Option<_>>()?;
+        .map(|declared| ((declared.name, declared.table), declared.policy))
+        .unzip();
+    let policies: Vec<ReadPolicy> = policies.into_iter().collect::<Option<_>>()?;
     let mut plans = Vec::new();
     if let Some(read) = read {
         layer = with_plans(layer, &read);
@@ -398,7 +399,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         limiter = limiter.policy(none.clone());
         layer = layer.policy(none.key(key::global()));
     }
-    warn_of_pointless(&root, &layer);
+    warn_of_pointless(&root, &tables, &layer);
     warn_of_needless_prices(&root, &policies);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     let (bodies, read_json) = bodies?;
@@ -447,16 +448,18 @@ fn warn_of_needless_prices(root: &TableAt<'_>, policies: &[ReadPolicy]) {
 }
 
 /// Warns of each policy that can never bind because of another, with the places of both.
-fn warn_of_pointless(root: &TableAt<'_>, layer: &RateLimitLayerBuilder) {
+fn warn_of_pointless(
+    root: &TableAt<'_>,
+    policies: &[(String, TableAt<'_>)],
+    layer: &RateLimitLayerBuilder,
+) {
     let of_policies = layer.pointless();
     if !of_policies.is_empty() {
-        let policies = root.get("policies").into_iter().flat_map(At::fields);
-        let policies = policies.flat_map(declared);
-        let limits =
-            policies.filter_map(|(name, at)| Some((name, limit_of(|field| at.field(field))?)));
-        let limits: HashMap<String, At<'_>> = limits.collect();
+        let limits = policies.iter();
+        let limits = limits.filter_map(|(name, table)| Some((name.as_str(), limit_of(table)?)));
+        let limits: HashMap<&str, &At<'_>> = limits.collect();
         for pointless in of_policies {
-            warn_of_one(&pointless, |name| limits.get(name));
+            warn_of_one(&pointless, |name| limits.get(name).copied());
         }
     }
     let in_plans = layer.pointless_in_plans();

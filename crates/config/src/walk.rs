@@ -490,7 +490,6 @@ impl<'w> At<'w> {
             found: found.filter(|(name, _)| fields.contains(name)).collect(),
             meant: Vec::new(),
             has_unknown: false,
-            is_of_a_level: false,
         }
     }
 
@@ -515,7 +514,6 @@ impl<'w> At<'w> {
             found: Vec::new(),
             meant: Vec::new(),
             has_unknown: false,
-            is_of_a_level: false,
         };
         let entries = self.entries()?;
         let known: Vec<&str> = of.fields().iter().map(|field| field.name).collect();
@@ -563,25 +561,18 @@ pub(super) struct TableAt<'w> {
     /// The fields that unknown ones were probably to be.
     meant: Vec<&'static str>,
     has_unknown: bool,
-    is_of_a_level: bool,
 }
 
 impl<'w> TableAt<'w> {
-    /// Returns the table of a level, which has the fields of its tree that it does not have itself.
-    pub(super) fn below(mut self, tree: &Self) -> Self {
-        let own: Vec<&str> = self.found.iter().map(|(name, _)| *name).collect();
-        let of_tree = tree.found.iter();
-        let of_tree = of_tree.filter(|(name, _)| *name != "levels" && !own.contains(name));
-        self.found.extend(of_tree.cloned());
-        self.meant.extend(&tree.meant);
-        self.has_unknown |= tree.has_unknown;
-        self.is_of_a_level = true;
+    /// Adds the fields of another table that this one does not have.
+    pub(super) fn or_of(mut self, other: &Self) -> Self {
+        let lacks = |name: &str| self.found.iter().all(|(own, _)| *own != name);
+        let more = other.found.iter().filter(|(name, _)| lacks(name));
+        let more: Vec<_> = more.cloned().collect();
+        self.found.extend(more);
+        self.meant.extend(&other.meant);
+        self.has_unknown |= other.has_unknown;
         self
-    }
-
-    /// Returns whether this is the table of a level of a tree.
-    pub(super) fn is_of_a_level(&self) -> bool {
-        self.is_of_a_level
     }
 
     pub(super) fn get(&self, field: &str) -> Option<&At<'w>> {

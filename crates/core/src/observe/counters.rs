@@ -185,12 +185,8 @@ impl Counters {
         } else {
             Request::Refused
         });
-        if outcomes.is_degraded() {
-            Self::decided_without_store(rows, charges, outcomes);
-            return is_allowed;
-        }
         let each = outcomes.iter();
-        if charges.len() != each.len() {
+        if outcomes.is_degraded() || charges.len() != each.len() {
             Self::decided_by_some(rows, charges, outcomes);
             return is_allowed;
         }
@@ -200,36 +196,24 @@ impl Counters {
         is_allowed
     }
 
-    /// Counts policies of which one of several pays. The others were left alone.
+    /// Counts policies of which some have no outcome: they allow everything while the store is away, or another one pays.
     #[cold]
     fn decided_by_some(
         rows: Rows<'_>,
         charges: impl IntoIterator<Item = (usize, u32)>,
         outcomes: &Outcomes,
     ) {
-        let is_allowed = outcomes.is_allowed();
-        for (policy, units) in charges {
-            let outcome = outcomes.iter().find(|(of, _)| *of == policy);
-            if let Some((_, outcome)) = outcome {
-                rows.decided(policy, units, outcome, is_allowed);
-            }
+        let (is_allowed, is_degraded) = (outcomes.is_allowed(), outcomes.is_degraded());
+        if is_degraded {
+            rows.request(Request::Degraded);
         }
-    }
-
-    /// Counts policies without an outcome: they allow everything while the store is away.
-    #[cold]
-    fn decided_without_store(
-        rows: Rows<'_>,
-        charges: impl IntoIterator<Item = (usize, u32)>,
-        outcomes: &Outcomes,
-    ) {
-        let is_allowed = outcomes.is_allowed();
-        rows.request(Request::Degraded);
         for (policy, units) in charges {
-            rows.policy(policy, Count::Degraded, 1);
-            let outcome = outcomes.iter().find(|(of, _)| *of == policy);
-            match outcome {
+            if is_degraded {
+                rows.policy(policy, Count::Degraded, 1);
+            }
+            match outcomes.iter().find(|(of, _)| *of == policy) {
                 Some((_, outcome)) => rows.decided(policy, units, outcome, is_allowed),
+                None if !is_degraded => {}
                 None if is_allowed => rows.policy(policy, Count::Allowed, 1),
                 None => rows.policy(policy, Count::Uncharged, 1),
             }
