@@ -46,6 +46,10 @@ pub mod responses {}
 #[doc = include_str!("../docs/either_or.md")]
 pub mod either_or {}
 
+#[cfg(feature = "axum")]
+#[doc = include_str!("../docs/fair.md")]
+pub mod fair {}
+
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 

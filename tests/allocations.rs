@@ -13,8 +13,8 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Layer, Service, service_fn};
-use tower_ratelimit::key::{Extract, Forwarding, Head, IntoKey, Proxies, Secret};
-use tower_ratelimit::policy::Settle;
+use tower_ratelimit::key::{Extract, Forwarding, Head, IntoKey, Key, Proxies, Secret};
+use tower_ratelimit::policy::{Fair, Settle};
 use tower_ratelimit::{Algorithm, Limiter, LocalLimiter, Policy, RateLimitLayer, TokenBucket, key};
 #[cfg(feature = "redis")]
 use tower_ratelimit::{RedisStore, store::Lease};
@@ -51,6 +51,19 @@ fn a_decision_on_a_known_key_allocates_nothing() {
         let count = allocations(|| assert!(limiter.check(ADDRESS, 1).now().is_allowed()));
         assert_eq!(count, 0, "{algorithm}");
     }
+}
+
+#[test]
+fn a_share_of_a_thousand_tenants_allocates_nothing() {
+    let bucket = TokenBucket::per_hour(1_000_000);
+    let policy = Policy::new("a", bucket).fair(Fair::new());
+    let limiter = Limiter::builder().policy(policy).build_local().unwrap();
+    let keys: Vec<_> = (0..1_000_u64)
+        .map(|tenant| Key::branch(Key::GLOBAL, &[tenant.into_key()]))
+        .collect();
+    let ask = || keys.iter().map(|key| limiter.check(*key, 1).now());
+    let count = allocations(|| assert!(ask().all(|decision| decision.is_allowed())));
+    assert_eq!(count, 0);
 }
 
 /// A leasing node decides by itself while it has units.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use tower_ratelimit_core::__internal::{Demand, Keyless, LimitsByOperation, NoDemand, Scope};
 
+use super::fair::TenantKey;
 use super::logged::{Logged, OrLogged};
 use super::settlement::Settlement;
-use super::{NoKey, Policy, Rule};
+use super::{Fair, NoKey, Policy, Rule};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::factor::Class;
@@ -30,6 +31,8 @@ pub struct Http {
     operation: Option<OperationOf>,
     limit: Option<Arc<LimitOf>>,
     no_key: Option<NoKey>,
+    /// What its tenants share, if its limit is divided among them.
+    shared: Option<Arc<dyn Extract>>,
     /// Whether it is a level of a tree, which by default refuses what comes without a key.
     is_level: bool,
     class: Option<Arc<ClassOf>>,
@@ -68,6 +71,7 @@ impl Policy {
             operation: None,
             limit: None,
             no_key: None,
+            shared: None,
             is_level: false,
             class: None,
             settlement: None,
@@ -263,6 +267,15 @@ impl Policy<Http> {
         self.reads.is_level = true;
     }
 
+    /// Divides the limit of a key among the tenants that this extractor finds.
+    pub(super) fn divide(mut self, tenant: Arc<dyn Extract>, fair: Fair) -> Self {
+        let shared = Arc::clone(&self.reads.key);
+        self.reads.key = Arc::new(TenantKey::new(Arc::clone(&shared), tenant));
+        self.reads.shared = Some(shared);
+        self.rule = self.rule.fair(fair);
+        self
+    }
+
     /// Returns how its key is taken from a request.
     pub(crate) fn extractor(&mut self) -> &mut Arc<dyn Extract> {
         &mut self.reads.key
@@ -382,7 +395,7 @@ impl Http {
             Some(key) => key,
             None => match self.key.extract(head) {
                 Ok(key) => key,
-                Err(missing) => self.key_of_none(missing, note)?,
+                Err(missing) => self.key_of_none(head, missing, note)?,
             },
         };
         if !self.is_limited {
@@ -413,6 +426,7 @@ impl Http {
     #[cold]
     fn key_of_none(
         &self,
+        head: &Head<'_>,
         missing: Missing,
         note: impl FnOnce(&Missing),
     ) -> Result<Key, NoDemand<(StatusCode, Missing)>> {
@@ -421,9 +435,18 @@ impl Http {
             .no_key
             .unwrap_or_else(|| NoKey::by_default(&missing, self.is_level))
         {
-            NoKey::Shared => Ok(Key::MISSING),
+            NoKey::Shared => Ok(self.key_of_all_without(head)),
             NoKey::Skip => Err(NoDemand::NoKey),
             NoKey::Refuse(status) => Err(NoDemand::Refused((status, missing))),
+        }
+    }
+
+    /// Returns the key of all requests without one: of a limit that is divided, that of one tenant.
+    fn key_of_all_without(&self, head: &Head<'_>) -> Key {
+        let shared = self.shared.as_ref().map(|shared| shared.extract(head));
+        match shared {
+            Some(Ok(shared)) => Key::branch(shared, &[Key::MISSING]),
+            _ => Key::MISSING,
         }
     }
 

@@ -4,6 +4,7 @@
 //! service; the type parameter says how a policy reads a request, so that a `Limiter`, whose caller passes
 //! key and cost, needs no HTTP.
 
+mod fair;
 mod http;
 mod in_the_clear;
 mod keyed;
@@ -24,7 +25,7 @@ use crate::key::Key;
 use crate::plan::{KeyLimits, Operations};
 
 pub use tower_ratelimit_core::policy::{
-    HeaviestKeys, Mode, Modes, OnStoreFailure, Penalty, Unsettled,
+    Fair, HeaviestKeys, Mode, Modes, OnStoreFailure, Penalty, Unsettled,
 };
 
 pub use self::http::Http;

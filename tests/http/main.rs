@@ -26,6 +26,7 @@ mod exchange;
 mod exposed;
 mod extractors;
 mod factors;
+mod fair;
 mod fields;
 mod forged;
 mod forwarding;

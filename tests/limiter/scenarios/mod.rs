@@ -10,6 +10,7 @@ mod concurrency;
 mod crowds;
 mod edges;
 mod either_or;
+mod fair;
 mod full_store;
 mod given_back;
 #[cfg(feature = "calendar")]

@@ -280,7 +280,8 @@ impl<S: Store> LimiterBuilder<S> {
     /// - a plan, a limit by key or a limit by operation is invalid: see [`Plans`],
     ///   [`KeyLimits`](crate::plan::KeyLimits) and [`Operations`](crate::plan::Operations), or
     /// - a group of [`first_of`](Self::first_of) is not one of two or more policies, stands beside what it does not go with, or has a
-    ///   store that cannot choose, or
+    ///   store that cannot choose,
+    /// - a limit that is divided [fairly](Policy::fair) stands beside what it does not go with, or has a store that cannot divide it, or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         self.open(true).map(|(limiter, _)| limiter.erased())
@@ -303,6 +304,7 @@ impl<S: Store> LimiterBuilder<S> {
     ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
         check_policies(&self.policies)?;
         let groups = Groups::find(&self.groups, &self.policies)?;
+        self.check_divisions()?;
         if let Some(group) = self.groups.first()
             && !self.store.chooses_payers()
         {
@@ -317,6 +319,7 @@ impl<S: Store> LimiterBuilder<S> {
         if warns_if_pointless && groups.is_none() {
             mistakes.watch_whether_all_bind(&policies);
         }
+        policies.iter().try_for_each(Policy::check_one_limit)?;
         let policies = policies.into_iter().map(Policy::into_stored);
         let policies: Vec<_> = policies.collect::<Result<_, _>>()?;
         let ledger = Guarded::open(&self.store, &policies)?;
@@ -333,6 +336,40 @@ impl<S: Store> LimiterBuilder<S> {
             waiting,
         );
         Ok((limiter, policies))
+    }
+
+    /// Rejects a limit that is divided among tenants beside what does not know of them.
+    fn check_divisions(&self) -> Result<(), ConfigError> {
+        let mut divided = self.policies.iter().filter(|it| it.fairness().is_some());
+        let Some(policy) = divided.next() else {
+            return Ok(());
+        };
+        for fair in self.policies.iter().filter_map(Policy::fairness) {
+            fair.check_plans(self.plans.as_ref())?;
+        }
+        let has_hours = self.policies.iter().any(|it| it.algorithm().has_hours());
+        let unfit = [
+            (
+                !self.store.divides_limits(),
+                "keep the state in this process, by a `MemoryStore`: this store does not divide limits among tenants",
+            ),
+            (
+                !self.groups.is_empty(),
+                "leave out `first_of`, or leave out `fair`: who pays is chosen without a look at shares",
+            ),
+            (
+                has_hours,
+                "leave the hours out of all policies, or leave out `fair`: what a tenant waits for is counted out without hours",
+            ),
+            (
+                self.later.is_adjustable,
+                "leave out `adjustable`, or leave out `fair`: shares are parts of a limit that stays as it is",
+            ),
+        ];
+        match unfit.into_iter().find(|(is_unfit, _)| *is_unfit) {
+            Some((_, remedy)) => Err(ConfigError::quoting("fair", policy.name(), remedy)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -384,6 +421,7 @@ fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     policies.iter().try_for_each(Policy::check_terms)?;
     policies.iter().try_for_each(Policy::check_patience)?;
     policies.iter().try_for_each(Policy::check_concurrency)?;
+    policies.iter().try_for_each(Policy::check_fair)?;
     policies.iter().try_for_each(Policy::check_penalty)?;
     check_queues(policies)
 }

@@ -171,6 +171,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             if !limits.apply(&mut charge, &context, reads.finding(), &plain, &of_layer) {
                 return Err(NoDemand::Exempt(charge.rule));
             }
+            if let Some(weights) = &policies.weights {
+                charge.weight = weights.of_request(policy, &context, limits.limits());
+            }
         }
         let has_terms = policies.terms.are_any() && purpose.has_terms();
         if has_terms && demand.is_low_priority {

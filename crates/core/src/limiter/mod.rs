@@ -30,6 +30,7 @@ mod terms;
 mod verbs;
 pub(crate) mod verdict;
 pub(crate) mod waiting;
+mod weights;
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,6 +48,7 @@ pub(crate) use self::reservation::{RealCost, ReservationGuard};
 pub(crate) use self::verdict::{ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision};
 
 pub(crate) use self::waiting::WaitingRoom;
+use self::weights::Weights;
 pub(crate) use crate::store::Charges;
 
 pub(crate) use self::limits::{PreparedLimits, require_plan};
@@ -245,7 +247,10 @@ impl<L: Ledger> Limiter<L> {
             .iter()
             .any(|policy| policy.algorithm().limits_concurrency());
         let prices = Prices::of(policies);
-        let is_bare = !terms.are_any() && !has_slots && !has_penalties;
+        let divided = policies.iter().enumerate();
+        let divided = divided.filter(|(_, policy)| policy.fairness().is_some());
+        let divided: Box<[usize]> = divided.map(|(place, _)| place).collect();
+        let is_bare = !terms.are_any() && !has_slots && !has_penalties && divided.is_empty();
         let shape = match *limited {
             [(policy, false)] if !is_bare => Shape::One(policy),
             [(policy, false)] => match &limits {
@@ -258,6 +263,7 @@ impl<L: Ledger> Limiter<L> {
             _ if limits.is_some() || terms.are_any() || prices.are_any() => Shape::Any,
             _ => Shape::SeveralPlain,
         };
+        let weights = Weights::of(policies, limits.as_ref());
         let are_bare = limits.is_none() && !terms.are_any() && !has_slots && !prices.are_any();
         let timers = Timers::of(ledger.clock());
         let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
@@ -281,6 +287,8 @@ impl<L: Ledger> Limiter<L> {
                 terms,
                 has_slots,
                 prices,
+                weights,
+                divided,
                 counted: LimiterCounters::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),

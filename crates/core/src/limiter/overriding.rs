@@ -134,6 +134,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             let remedy = "name a policy without a factor: a key with a limit of its own would not keep to the factor";
             return Err(ConfigError::quoting("policy", policy, remedy));
         }
+        if self.policies.divided.contains(&charge.policy) {
+            let remedy = "name a policy without `fair`: its tenants share one limit";
+            return Err(ConfigError::quoting("policy", policy, remedy));
+        }
         let fits = limit.differs_in_its_limit_alone(its);
         let Some(numbers) = limit.limits().filter(|_| fits) else {
             let remedy = format!(

@@ -9,6 +9,7 @@ use super::prices::Prices;
 use super::reservation::Lost;
 use super::terms::RequestTerms;
 use super::waiting::LetWait;
+use super::weights::Weights;
 use crate::advice::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
@@ -62,6 +63,10 @@ pub(super) struct Policies {
     pub(super) has_slots: bool,
     /// The prices of the policies that have a factor.
     pub(super) prices: Prices,
+    /// The weights of plans, under limits that are divided; `None` if all weigh the same.
+    pub(super) weights: Option<Weights>,
+    /// The policies whose limits are divided among tenants.
+    pub(super) divided: Box<[usize]>,
     pub(super) counted: LimiterCounters,
     /// How each policy settles a request that is not settled; `None` if all keep their estimates.
     pub(super) unless_settled: Option<Box<[Unsettled]>>,

@@ -198,6 +198,12 @@ impl Limits {
         Some(self.by_plan.as_ref()?.named(name))
     }
 
+    /// Returns the names of the plans, in their order.
+    pub(crate) fn plan_names(&self) -> impl Iterator<Item = &str> {
+        let plans = self.by_plan.iter().flat_map(LimitsByPlan::names);
+        plans.map(|(_, name)| &**name)
+    }
+
     /// Returns the limit that a resolver sets for a policy, if it sets any.
     pub(crate) fn resolved(&self, policy: usize, finding: &Finding) -> Option<Choice> {
         let limits = finding.limits()?;

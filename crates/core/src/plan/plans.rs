@@ -261,7 +261,7 @@ pub struct ChosenPlan(usize);
 impl ChosenPlan {
     /// Returns its index among the plans.
     #[inline]
-    pub(super) fn place(self) -> usize {
+    pub(crate) fn place(self) -> usize {
         self.0
     }
 }

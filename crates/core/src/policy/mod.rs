@@ -4,6 +4,7 @@
 
 mod concurrency;
 pub(crate) mod demand;
+mod fair;
 pub(crate) mod first_of;
 mod heaviest;
 pub(crate) mod leasing;
@@ -27,6 +28,7 @@ use crate::key::Key;
 use crate::plan::{KeyLimits, LimitBy, Limited, Operations};
 
 pub(crate) use self::demand::{Demand, NoDemand};
+pub use self::fair::Fair;
 pub(crate) use self::first_of::{Alternative, FirstOf, Groups};
 pub use self::heaviest::HeaviestKeys;
 pub use self::mode::{Mode, Modes};
@@ -84,6 +86,8 @@ pub struct Policy {
     heaviest: Option<HeaviestKeys>,
     terms: Terms,
     penalty: Option<Penalty>,
+    /// How the limit is divided among tenants, if it is.
+    fair: Option<Arc<Fair>>,
     is_unleased: bool,
     /// Whether responses do not tell of the policy.
     is_unannounced: bool,
@@ -118,6 +122,7 @@ impl Policy {
             heaviest: None,
             terms: Terms::default(),
             penalty: None,
+            fair: None,
             is_unleased: false,
             is_unannounced: false,
             shown: None,

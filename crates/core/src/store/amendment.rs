@@ -59,6 +59,11 @@ pub enum Amendment {
 }
 
 impl Amendment {
+    /// Returns whether it is about whether a key is blocked.
+    pub(crate) fn is_of_blocks(self) -> bool {
+        matches!(self, Self::Block(_) | Self::Unblock)
+    }
+
     /// Returns its name in the scripts of Redis.
     // For `tower-ratelimit-redis`.
     #[doc(hidden)]

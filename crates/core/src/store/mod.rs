@@ -87,6 +87,12 @@ pub trait Store {
         false
     }
 
+    /// Returns whether its ledgers divide a limit among tenants: [`Policy::fair`](crate::Policy::fair). The default is `false`: then
+    /// building a limiter or a layer with such a policy is an error.
+    fn divides_limits(&self) -> bool {
+        false
+    }
+
     /// Returns what a node needs to go on while this store is away, or `None` if the store is never away or
     /// handles that by itself.
     ///
@@ -282,6 +288,8 @@ pub struct Charge {
     pub slot: Option<Slot>,
     /// Whether the request holds the charge to its end, and settles it.
     pub is_reserved: bool,
+    /// The weight of the tenant, under a limit that is divided; 0 stands for 1.
+    pub weight: u8,
     /// The place among charges of which one is made; `None` if the charge is always made.
     pub alternative: Option<Alternative>,
 }
@@ -306,6 +314,7 @@ impl Charge {
             leaves: 0,
             slot: None,
             is_reserved: false,
+            weight: 0,
             alternative: None,
         }
     }

@@ -4,12 +4,14 @@
 //! tables were made, and charges. If a page has changed since it was read, the decision starts anew.
 
 mod alternatives;
+mod sharing;
 
 use std::hint::spin_loop;
 
 use smallvec::SmallVec;
 
 use super::blocks::Blocks;
+use super::fair::{Seat, Share};
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
@@ -26,6 +28,8 @@ use crate::store::Wanted;
 pub(super) struct Decision<'a> {
     /// In the order of locking.
     parts: SmallVec<[Part<'a>; 8]>,
+    /// The tenants of the parts whose limit is divided, by the places of the parts.
+    seats: SmallVec<[(usize, Seat<'a>); 1]>,
     clock: &'a dyn Clock,
     wanted: Wanted,
     purpose: Purpose,
@@ -68,6 +72,8 @@ pub(super) struct Part<'a> {
     /// The limit of the request, if it differs from that of the counter.
     limit: Option<Algorithm>,
     blocks: &'a Blocks,
+    /// The key that may be blocked.
+    blockable: u64,
     ask: Ask,
     /// The cost of the request, of which less may be charged.
     most: u32,
@@ -82,6 +88,8 @@ pub(super) struct Part<'a> {
     effect: DenialEffect,
     /// Its place among parts of which one is charged.
     alternative: Option<Alternative>,
+    /// What the tenant may take, if the limit is divided.
+    share: Option<Share>,
     /// Whether another part is charged in place of this one.
     is_passed: bool,
     /// Set if the limit depends on the hour, which none does without feature `calendar`.
@@ -96,6 +104,7 @@ impl<'a> Decision<'a> {
     pub(super) fn new(clock: &'a dyn Clock, wanted: Wanted, purpose: Purpose) -> Self {
         Self {
             parts: SmallVec::new(),
+            seats: SmallVec::new(),
             clock,
             wanted,
             purpose,
@@ -118,6 +127,7 @@ impl<'a> Decision<'a> {
         loop {
             *outcomes = Outcomes::new(now);
             if let Ok(allowed) = self.attempt(&mut now, outcomes) {
+                self.conclude_shares(allowed, now, outcomes);
                 outcomes.decided_at(now);
                 outcomes.put_in_order();
                 return allowed;
@@ -149,6 +159,7 @@ impl<'a> Decision<'a> {
             return Err(Changed);
         }
 
+        self.ask_for_shares(now);
         if self.purpose == Purpose::Take {
             self.share_out(now)?;
         }
@@ -409,6 +420,7 @@ impl<'a> Part<'a> {
             tier: opened.general().first(),
             limit,
             blocks: &opened.blocks,
+            blockable: ask.fingerprint,
             ask,
             most: ask.cost,
             counted: Counted::Own,
@@ -418,6 +430,7 @@ impl<'a> Part<'a> {
             blocked: None,
             effect,
             alternative: None,
+            share: None,
             is_passed: false,
             hours: limit.as_ref().unwrap_or(&opened.first).hours(),
             lock: None,
@@ -446,7 +459,8 @@ impl<'a> Part<'a> {
 
     /// Returns whether the key may be charged.
     fn allows(&self, now: Micros) -> Result<bool, Changed> {
-        ask_tier!(self.tier, table => table.allows(&self.snapshot, self.ask, now))
+        let ask = self.needed();
+        ask_tier!(self.tier, table => table.allows(&self.snapshot, ask, now))
     }
 
     /// Writes the outcome of a request that is not charged, or that it would have if it was charged.
@@ -471,8 +485,7 @@ impl<'a> Part<'a> {
         self.blocked = None;
         if self.blocks.are_any() {
             let only_asks = only_asks || self.ask.cost == 0;
-            let fingerprint = self.ask.fingerprint;
-            self.blocked = self.blocks.left(fingerprint, now, clock, only_asks);
+            self.blocked = self.blocks.left(self.blockable, now, clock, only_asks);
         }
     }
 
@@ -512,7 +525,7 @@ impl<'a> Part<'a> {
         };
         self.write_uncharged(ask, now, Some(true), &mut sink)?;
         let granted = outcomes.iter().next();
-        Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
+        Ok(self.share_of(granted.map_or(0, |(_, outcome)| outcome.remaining())))
     }
 
     /// Makes sure that the key has a slot, if it is to be charged.

@@ -32,6 +32,8 @@ pub struct MemoryLedger {
     has_penalties: bool,
     /// Whether any policy is on concurrency, so that requests hold slots.
     has_slots: bool,
+    /// Whether the limit of any policy is divided among tenants.
+    has_divisions: bool,
 }
 
 impl MemoryLedger {
@@ -39,6 +41,7 @@ impl MemoryLedger {
         let order_of_locking = ascending(policies.iter().map(|opened| opened.number as u64));
         let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
         let has_slots = policies.iter().any(Opened::takes_slots);
+        let has_divisions = policies.iter().any(|opened| opened.division.is_some());
         Self {
             clock,
             seed,
@@ -46,6 +49,7 @@ impl MemoryLedger {
             order_of_locking: order_of_locking.into(),
             has_penalties,
             has_slots,
+            has_divisions,
         }
     }
 
@@ -145,7 +149,14 @@ impl MemoryLedger {
             let Some(opened) = self.policies.get(charge.policy) else {
                 continue;
             };
-            let ask = self.ask(&charge.key, charge.cost);
+            let mut ask = self.ask(&charge.key, charge.cost);
+            if let Some(division) = &opened.division
+                && !amendment.is_of_blocks()
+            {
+                let tenant = ask.fingerprint;
+                ask = self.ask(&charge.key.root(), charge.cost);
+                division.amend(ask.fingerprint, tenant, charge.cost, amendment);
+            }
             if opened.amend_at_once(charge, ask, amendment, &self.clock) {
                 continue;
             }
@@ -226,6 +237,7 @@ impl MemoryLedger {
         match charges {
             [charge]
                 if charge.policy < self.policies.len()
+                    && !self.has_divisions
                     && !charge.is_soft
                     && charge.alternative.is_none() =>
             {
@@ -342,7 +354,7 @@ impl MemoryLedger {
         key: &Key,
         cost: u32,
     ) -> Option<Result<(), usize>> {
-        if self.has_penalties || self.has_slots {
+        if self.has_penalties || self.has_slots || self.has_divisions {
             return None;
         }
         let ask = self.ask(key, cost);
@@ -359,6 +371,9 @@ impl MemoryLedger {
     }
 
     fn decide_together(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> bool {
+        if self.has_divisions {
+            return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+        }
         let Some(verdict) = self.decide_known(charges, wanted, outcomes) else {
             return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
         };
@@ -420,11 +435,19 @@ impl MemoryLedger {
         }
         for &policy in &self.order_of_locking {
             if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
-                let ask = self.ask(&charge.key, charge.cost);
                 let opened = &self.policies[policy];
+                let ask = self.ask(&opened.counted(&charge.key), charge.cost);
                 let limit = opened.limit_of(charge);
                 let part = Part::new(policy, opened, ask, limit, charge.effect());
-                decision.add(part.one_of(charge.alternative));
+                let part = part.one_of(charge.alternative);
+                match &opened.division {
+                    None => decision.add(part),
+                    Some(division) => {
+                        let tenant = self.fingerprint(&charge.key);
+                        let seat = division.seat(ask.fingerprint, (tenant, charge.weight));
+                        decision.add_for(tenant, seat, part);
+                    }
+                }
             }
         }
         true

@@ -4,6 +4,7 @@ mod blocks;
 mod cell;
 mod driver;
 mod expiry;
+mod fair;
 mod holding;
 mod in_words;
 mod known;
@@ -37,6 +38,7 @@ pub use self::ledger::MemoryLedger;
 pub use self::snapshot::{RestoreStatus, Restored};
 pub use self::usage::Usage;
 
+use self::fair::Division;
 use self::opened::Opened;
 use self::seed::Seed;
 use self::snapshot::Past;
@@ -315,6 +317,10 @@ impl Store for MemoryStore {
         true
     }
 
+    fn divides_limits(&self) -> bool {
+        true
+    }
+
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
         // A table that is locked twice would deadlock.
         check_names(policies.iter().map(Policy::name))?;
@@ -334,8 +340,13 @@ impl MemoryStore {
         let opened = policies.iter().map(|policy| {
             let algorithm = *policy.algorithm();
             let opened = tables.open(policy.name(), algorithm, self.max_keys, || clock.now());
+            let division = policy.fairness().and_then(|fair| {
+                let tenants = tables.tenants(policy.name(), self.max_keys);
+                Division::of(&algorithm, fair, tenants)
+            });
             Opened {
                 penalty: policy.named_penalty(),
+                division,
                 ..opened
             }
         });

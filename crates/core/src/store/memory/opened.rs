@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::blocks::Blocks;
+use super::fair::Division;
 use super::page_snapshot::{Ask, Counted};
 use super::prepared::Prepared;
 use super::slots::Slots;
@@ -9,6 +10,7 @@ use super::timed::Full;
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Clock;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
 use crate::policy::NamedPenalty;
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Charge, Taken};
@@ -27,6 +29,8 @@ pub(super) struct Opened {
     pub(super) prepared: Prepared,
     pub(super) blocks: Arc<Blocks>,
     pub(super) penalty: Option<NamedPenalty>,
+    /// How the limit is divided among tenants, if it is.
+    pub(super) division: Option<Division>,
     /// The slots that requests hold under a policy on concurrency.
     pub(super) slots: Option<Arc<Slots>>,
 }
@@ -34,6 +38,14 @@ pub(super) struct Opened {
 impl Opened {
     pub(super) fn general(&self) -> &Tiers {
         self.counter.general()
+    }
+
+    /// Returns the key that is counted: of a limit that is divided, that which all tenants share.
+    pub(super) fn counted(&self, key: &Key) -> Key {
+        match self.division {
+            Some(_) => key.root(),
+            None => *key,
+        }
     }
 
     /// Returns whether requests hold slots of this policy.

@@ -25,13 +25,15 @@ impl MemoryLedger {
         let mut outcomes = peeked.iter();
         let (_, outcome) = outcomes.find(|(policy, _)| *policy == charge.policy)?;
         let counted = Counted::of(outcome.is_overflow());
-        let (ask, limit) = (self.ask(&charge.key, charge.cost), opened.limit_of(charge));
+        let key = opened.counted(&charge.key);
+        let (ask, limit) = (self.ask(&key, charge.cost), opened.limit_of(charge));
         let general = opened.general();
         let now = peeked.at();
         let (tier, snapshot, _lock) =
             general.snapshot_and_lock(ask, limit.as_ref(), counted, now, &self.clock);
         let own = snapshot.own.filter(|own| own.is_overridden);
-        let blocked = opened.blocks.left(ask.fingerprint, now, &self.clock, true);
+        let blocks = &opened.blocks;
+        let blocked = blocks.left(self.fingerprint(&charge.key), now, &self.clock, true);
         Some(KeyOutlook {
             policy: charge.policy,
             algorithm: opened.algorithm,

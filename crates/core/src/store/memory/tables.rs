@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::blocks::Blocks;
+use super::fair::Tenants;
 use super::opened::Opened;
 use super::opening::counter;
 use super::ordering::ascending;
@@ -50,11 +51,15 @@ struct SharedByName {
     blocks: Weak<Blocks>,
     /// The slots that requests hold.
     slots: Weak<Slots>,
+    /// The tenants among whom limits are divided.
+    tenants: Weak<Tenants>,
 }
 
 impl SharedByName {
     fn is_in_use(&self) -> bool {
-        self.blocks.strong_count() > 0 || self.slots.strong_count() > 0
+        self.blocks.strong_count() > 0
+            || self.slots.strong_count() > 0
+            || self.tenants.strong_count() > 0
     }
 }
 
@@ -93,6 +98,7 @@ impl Tables {
                 counter,
                 blocks,
                 penalty: None,
+                division: None,
                 slots,
             };
         }
@@ -119,6 +125,7 @@ impl Tables {
             counter,
             blocks,
             penalty: None,
+            division: None,
             slots,
         }
     }
@@ -134,6 +141,16 @@ impl Tables {
     pub(super) fn each_blocks(&self) -> impl Iterator<Item = (&String, Arc<Blocks>)> {
         let shared = self.shared.iter();
         shared.filter_map(|(policy, its)| Some((policy, its.blocks.upgrade()?)))
+    }
+
+    /// Returns the tenants among whom the limits of a policy are divided.
+    pub(super) fn tenants(&mut self, policy: &str, max_keys: usize) -> Arc<Tenants> {
+        let shared = self.shared_by(policy);
+        shared.tenants.upgrade().unwrap_or_else(|| {
+            let tenants = Arc::new(Tenants::new(max_keys));
+            shared.tenants = Arc::downgrade(&tenants);
+            tenants
+        })
     }
 
     fn slots(&mut self, policy: &str) -> Arc<Slots> {

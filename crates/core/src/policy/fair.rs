@@ -1,0 +1,212 @@
+//! Fair shares: one limit for many tenants, of which none may starve the others.
+
+use std::time::Duration;
+
+use super::Policy;
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::error::ConfigError;
+use crate::plan::Plans;
+
+/// How the limit of a policy is divided among the tenants that ask for it: see [`Policy::fair`].
+///
+/// # Defaults
+///
+/// - a tenant counts as long as it has asked within the last second
+/// - up to 1,024 tenants of a shared key are told apart; all further ones share the place of one
+/// - each has the weight 1
+///
+/// ```
+/// # use tower_ratelimit_core as tower_ratelimit;
+/// use std::time::Duration;
+/// use tower_ratelimit::policy::Fair;
+///
+/// let fair = Fair::new()
+///     .active_for(Duration::from_secs(5))
+///     .weight("pro", 4);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "it divides nothing until a policy has it"]
+pub struct Fair {
+    active_for: Duration,
+    tenants: u32,
+    weights: Vec<(String, u32)>,
+}
+
+/// The most tenants that are told apart.
+const MOST_TENANTS: u32 = 1_024;
+
+/// The highest weight.
+const MOST_WEIGHT: u32 = 100;
+
+/// The lowest limit that can be divided. With less, a unit that is kept for one tenant is most of what there is.
+const LEAST_LIMIT: u32 = 5;
+
+impl Fair {
+    /// Makes the [default](Self#defaults).
+    pub fn new() -> Self {
+        Self {
+            active_for: Duration::from_secs(1),
+            tenants: MOST_TENANTS,
+            weights: Vec::new(),
+        }
+    }
+
+    /// Sets how long a tenant counts that does not ask, from a millisecond to an hour.
+    ///
+    /// What it has not used is kept for it as long. A longer time protects tenants that seldom ask, and keeps more of the burst
+    /// unused.
+    pub fn active_for(self, time: Duration) -> Self {
+        Self {
+            active_for: time,
+            ..self
+        }
+    }
+
+    /// Sets how many tenants of a shared key are told apart, from 2 to 1,024.
+    pub fn most_tenants(self, tenants: u32) -> Self {
+        Self { tenants, ..self }
+    }
+
+    /// Gives tenants of this [plan](crate::plan::Plans) a weight, from 1 to 100: the part of one of weight 4 is four times that of one of
+    /// weight 1.
+    pub fn weight(mut self, plan: impl Into<String>, weight: u32) -> Self {
+        self.weights.push((plan.into(), weight));
+        self
+    }
+
+    /// Returns how long a tenant counts that does not ask.
+    pub(crate) fn is_active_for(&self) -> Micros {
+        self.active_for.into()
+    }
+
+    /// Returns how many tenants are told apart.
+    pub(crate) fn tenants(&self) -> usize {
+        self.tenants as usize
+    }
+
+    /// Returns the weight of each plan that has one.
+    pub(crate) fn weights(&self) -> &[(String, u32)] {
+        &self.weights
+    }
+
+    /// Rejects a weight of a plan that is not one of these.
+    pub(crate) fn check_plans(&self, plans: Option<&Plans>) -> Result<(), ConfigError> {
+        let is_known = |name: &str| {
+            let mut plans = plans.into_iter().flat_map(Plans::each);
+            plans.any(|plan| plan.name() == name)
+        };
+        match self.weights.iter().find(|(plan, _)| !is_known(plan)) {
+            Some((plan, _)) => {
+                let remedy = "name a plan of the limiter, or declare it, `.plans_by_name(Plans::new([Plan::new(name)]))`";
+                Err(ConfigError::quoting("weight", plan, remedy))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let (shortest, longest) = (Duration::from_millis(1), Duration::from_secs(3_600));
+        if !(shortest..=longest).contains(&self.active_for) {
+            let remedy = "give a time from a millisecond to an hour";
+            let given = format!("{:?}", self.active_for);
+            return Err(ConfigError::new("active_for", given, remedy));
+        }
+        if !(2..=MOST_TENANTS).contains(&self.tenants) {
+            let remedy = "give a number from 2 to 1024";
+            return Err(ConfigError::new("most_tenants", self.tenants, remedy));
+        }
+        for (place, (plan, weight)) in self.weights.iter().enumerate() {
+            if !(1..=MOST_WEIGHT).contains(weight) {
+                let remedy = format!("give plan {plan:?} a weight from 1 to {MOST_WEIGHT}");
+                return Err(ConfigError::new("weight", weight, remedy));
+            }
+            if self.weights[..place].iter().any(|(other, _)| other == plan) {
+                let remedy = "give each plan one weight";
+                return Err(ConfigError::quoting("weight", plan, remedy));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Fair {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Policy {
+    /// Divides the limit fairly among the tenants that ask for it.
+    ///
+    /// The key of a request says both: [`Key::branch`](crate::key::Key::branch) of the key that all tenants share, and of the tenant.
+    pub fn fair(mut self, fair: Fair) -> Self {
+        self.fair = Some(fair.into());
+        // What its weights say of plans is all that plans say of it.
+        self.is_for_all_plans = true;
+        self
+    }
+
+    /// Returns how its limit is divided, if it is.
+    pub(crate) fn fairness(&self) -> Option<&Fair> {
+        self.fair.as_deref()
+    }
+
+    /// Rejects a limit that is divided, and is not the same for all requests.
+    pub(crate) fn check_one_limit(&self) -> Result<(), ConfigError> {
+        if self.fair.is_some() && self.limits_differ {
+            let remedy = "let no plan and no resolver set its limit, and give plans a weight, `Fair::new().weight(\"pro\", 4)`: all tenants share one limit";
+            return Err(ConfigError::quoting("fair", &self.name, remedy));
+        }
+        Ok(())
+    }
+
+    /// Rejects a policy whose limit cannot be divided.
+    pub(crate) fn check_fair(&self) -> Result<(), ConfigError> {
+        let Some(fair) = self.fairness() else {
+            return Ok(());
+        };
+        fair.check()?;
+        let can_be_divided = matches!(
+            self.algorithm,
+            Algorithm::TokenBucket(_) | Algorithm::Gcra(_) | Algorithm::LeakyBucket(_)
+        );
+        let has_terms = !self.terms.are_none() && self.terms.reserve() > 0;
+        let unfit = [
+            (
+                !can_be_divided,
+                "algorithm",
+                "give it a `TokenBucket`, a `Gcra` or a `LeakyBucket`: what tenants leave of a window is known only when it ends",
+            ),
+            (
+                self.algorithm.limit().unwrap_or(0) < LEAST_LIMIT,
+                "limit",
+                "give it a burst of at least 5 units, so that there is something to divide",
+            ),
+            (
+                self.factor.is_some(),
+                "factor",
+                "leave it out, or leave out `fair`: load does not change shares",
+            ),
+            (
+                has_terms,
+                "reserve",
+                "leave it out: the share of a tenant is its reserve; or leave out `fair`",
+            ),
+            (
+                self.patience.is_any(),
+                "wait_up_to",
+                "leave it out, or leave out `fair`: the lines of requests that wait do not know of shares",
+            ),
+            (
+                self.has_limits_of_requests(),
+                "limit",
+                "leave out limits by key, by operation and by closure: all tenants share one limit",
+            ),
+        ];
+        match unfit.into_iter().find(|(is_unfit, ..)| *is_unfit) {
+            Some((_, field, remedy)) => Err(ConfigError::quoting(field, &self.name, remedy)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,566 @@
+//! How a limit is divided among the tenants that ask for it.
+//!
+//! The rule is fair queueing by virtual time, without a queue (Parekh and Gallager, *A generalized processor sharing approach to flow
+//! control*, 1993). It approaches max–min fairness: what a tenant leaves goes to those that ask for more.
+//!
+//! All amounts are times in microseconds: that in which the shared limit grants so many units. Virtual time goes on by the real time
+//! divided by the weights of the tenants that accrue, so a tenant of weight w accrues w in each microsecond of virtual time. A tenant has
+//! a *tag*, the virtual time at which it has used its share, and a charge moves the tag on. What lies between the tag and the present is
+//! the tenant's *claim*, or its debt, which is of one request at most. A claim ends at the tenant's share of the burst, unless a request of
+//! the tenant waits for room. From then on the tenant does not accrue, and the others accrue faster.
+//!
+//! A request passes if the limit has room and its tenant has no debt. It also passes if room is left beside the claims of the others, or
+//! if nothing of the limit is used and no other tenant waits.
+//!
+//! What the others claim is a sum that grows with the time. That a claim has ended, or that a tenant has lapsed, is found out when the
+//! tenant asks, and by a hand that visits all tenants in turn, a few with each request. Until then the sum may be too large: a request may
+//! be refused for less than what is left, and nobody's claim is taken.
+//!
+//! These are the only numbers with a fraction in a decision. They divide what the algorithm of the limit grants, in whole units, and never
+//! grant more.
+
+use std::collections::HashMap;
+
+use ahash::RandomState;
+
+use crate::clock::Micros;
+
+/// What the rule has to know of the shared limit and of its tenants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::store::memory) struct Scale {
+    /// The units of the whole limit.
+    pub(in crate::store::memory) limit: u32,
+    /// The time in which the whole limit is granted anew.
+    pub(in crate::store::memory) fill: Micros,
+    /// How long a tenant counts that does not ask.
+    pub(in crate::store::memory) active_for: Micros,
+    /// How many tenants are told apart.
+    pub(in crate::store::memory) tenants: usize,
+}
+
+/// The tenants of one shared limit.
+#[derive(Debug, Default)]
+pub(in crate::store::memory) struct Shares {
+    virtual_time: f64,
+    /// The latest moment that was seen.
+    at: Micros,
+    /// The weights of the tenants whose claims grow, and of those whose claims have ended.
+    accruing: u64,
+    sated: u64,
+    /// The claims of both, or more.
+    growing: f64,
+    still: f64,
+    /// How many tenants wait for room.
+    waiting: usize,
+    tenants: Vec<Tenant>,
+    places: HashMap<u64, usize, RandomState>,
+    /// The next tenant to visit, and how many visits are due.
+    hand: usize,
+    due: f64,
+}
+
+#[derive(Debug)]
+struct Tenant {
+    name: u64,
+    weight: u32,
+    standing: Standing,
+    tag: f64,
+    /// Its claim is counted in `growing` from this virtual time on.
+    since: f64,
+    /// Its part of `still`.
+    still: f64,
+    /// When it has last asked.
+    seen: Micros,
+    /// Whether a request was refused for lack of room since the last one that passed.
+    waits: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Accruing,
+    Sated,
+    /// It has not asked for long.
+    Lapsed,
+}
+
+/// What a request of a tenant may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::memory) struct Share {
+    /// Whether the tenant has used more than its share.
+    has_debt: bool,
+    /// How many requests of one unit its claim lets pass.
+    claim: u32,
+    /// The units that the others claim.
+    others: u32,
+    /// Whether these do not grow.
+    is_steady: bool,
+    /// Whether another tenant waits for room, so that an unused limit is left to it.
+    is_contended: bool,
+    /// The time after which the tenant has no debt, whatever others ask.
+    free_after: Micros,
+    /// The units of the whole limit.
+    limit: u32,
+}
+
+/// How many tenants a request visits beside its own, at least.
+const VISITS: f64 = 2.0;
+
+/// The virtual time that is counted to: 18 minutes.
+const LATEST: f64 = (1 << 30) as f64;
+
+/// The name of all tenants together that are not told apart.
+const OTHERS: u64 = 0;
+
+impl Share {
+    /// The whole limit, for whoever comes first.
+    pub(in crate::store::memory) const UNDIVIDED: Self = Self {
+        has_debt: false,
+        claim: u32::MAX,
+        others: 0,
+        is_steady: true,
+        is_contended: false,
+        free_after: Micros::ZERO,
+        limit: u32::MAX,
+    };
+
+    /// Returns whether no request of this cost ever passes.
+    pub(in crate::store::memory) fn is_below(&self, cost: u32) -> bool {
+        cost > self.limit
+    }
+
+    /// Returns the units that the limit needs to have, so that a request of this cost passes.
+    pub(in crate::store::memory) fn needs(&self, cost: u32) -> u32 {
+        match (self.has_debt, self.is_contended) {
+            _ if cost == 0 || cost > self.limit => cost,
+            (false, _) => cost,
+            (true, true) => cost.saturating_add(self.others),
+            (true, false) => cost.saturating_add(self.others).min(self.limit),
+        }
+    }
+
+    /// Returns how many units the tenant may take, after it has taken some, if so many are left of a limit.
+    pub(in crate::store::memory) fn of(&self, left: u32, taken: u32) -> u32 {
+        if left == self.limit && !self.is_contended {
+            return left;
+        }
+        let beside_others = left.saturating_sub(self.others);
+        self.claim
+            .saturating_sub(taken)
+            .min(left)
+            .max(beside_others)
+    }
+
+    /// Returns how long a refused request waits. `wait_for` returns how long it takes until the limit has so many units.
+    pub(in crate::store::memory) fn wait(
+        &self,
+        cost: u32,
+        wait_for: impl Fn(u32) -> Micros,
+    ) -> Micros {
+        let of_own = self.free_after.max(wait_for(cost));
+        let needs = self.needs(cost);
+        let of_rest = (self.is_steady && needs <= self.limit).then(|| wait_for(needs));
+        let of_whole = (!self.is_contended).then(|| wait_for(self.limit));
+        [of_rest, of_whole]
+            .into_iter()
+            .flatten()
+            .fold(of_own, Micros::min)
+    }
+}
+
+impl Scale {
+    /// Returns the time in which this many units are granted.
+    fn time_of(&self, units: u32) -> f64 {
+        self.fill() / f64::from(self.limit.max(1)) * f64::from(units)
+    }
+
+    fn fill(&self) -> f64 {
+        in_micros(self.fill)
+    }
+}
+
+impl Shares {
+    /// Returns how many tenants are kept.
+    pub(in crate::store::memory) fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// Returns whether nothing would change if all tenants were forgotten.
+    pub(in crate::store::memory) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
+        let away = now.saturating_sub(self.at);
+        let debts = self.tenants.iter().map(|it| it.debt(self.virtual_time));
+        let longest = debts.fold(0.0, f64::max) * in_weights(self.active());
+        away > scale.active_for && in_micros(away) > longest
+    }
+
+    /// Returns what a request of this tenant may take, which is active from now on.
+    pub(in crate::store::memory) fn ask(
+        &mut self,
+        (name, weight): (u64, u32),
+        now: Micros,
+        scale: &Scale,
+    ) -> Share {
+        self.advance(now, scale);
+        let place = self.find(name, weight, scale);
+        self.rouse(place, weight, scale);
+        self.share_of(
+            Some(&self.tenants[place]),
+            (self.virtual_time, self.growing),
+            scale,
+        )
+    }
+
+    /// Returns what a request of this tenant might take.
+    pub(in crate::store::memory) fn look(&self, name: u64, now: Micros, scale: &Scale) -> Share {
+        let passed = in_micros(now.saturating_sub(self.at));
+        let tenant = self.place_of(name).map(|place| &self.tenants[place]);
+        self.share_of(tenant, self.after(passed), scale)
+    }
+
+    /// Charges a request that has passed.
+    pub(in crate::store::memory) fn charge(&mut self, name: u64, cost: u32, scale: &Scale) {
+        let Some(place) = self.place_of(name) else {
+            return;
+        };
+        self.stop_waiting(place);
+        let (time, most) = (scale.time_of(cost), self.most(place, scale));
+        self.change(place, |tenant, virtual_time| {
+            // What nobody claims is not held against the tenant that takes it.
+            if tenant.debt(virtual_time) == 0.0 {
+                let weight = f64::from(tenant.weight);
+                // A claim that has grown while a request waited was for that request.
+                let least = virtual_time - most / weight;
+                tenant.tag = (tenant.tag + time / weight).max(least);
+            }
+        });
+    }
+
+    /// Notes that the limit had no room for a request.
+    pub(in crate::store::memory) fn refuse(&mut self, name: u64, cost: u32, scale: &Scale) {
+        if let Some(place) = self.place_of(name)
+            && cost <= scale.limit
+            && self.tenants[place].debt(self.virtual_time) == 0.0
+        {
+            let tenant = &mut self.tenants[place];
+            self.waiting += usize::from(!tenant.waits);
+            tenant.waits = true;
+        }
+    }
+
+    /// Adds units to what a tenant has used.
+    pub(in crate::store::memory) fn use_up(&mut self, name: u64, units: u32, scale: &Scale) {
+        if let Some(place) = self.place_of(name) {
+            let time = scale.time_of(units);
+            self.change(place, |tenant, _| {
+                tenant.tag += time / f64::from(tenant.weight)
+            });
+        }
+    }
+
+    /// Takes units off the debt of a tenant. It gets no claim by this: what it gives back may have been nobody's claim.
+    pub(in crate::store::memory) fn give_back(&mut self, name: u64, units: u32, scale: &Scale) {
+        if let Some(place) = self.place_of(name) {
+            let time = scale.time_of(units);
+            self.change(place, |tenant, virtual_time| {
+                let least = tenant.tag.min(virtual_time);
+                tenant.tag = (tenant.tag - time / f64::from(tenant.weight)).max(least);
+            });
+        }
+    }
+
+    /// Forgets the debt of a tenant.
+    pub(in crate::store::memory) fn forgive(&mut self, name: u64) {
+        if let Some(place) = self.place_of(name) {
+            self.change(place, |tenant, virtual_time| {
+                tenant.tag = tenant.tag.min(virtual_time);
+            });
+        }
+    }
+
+    /// Returns the place of a tenant, or that of all that are not told apart.
+    fn place_of(&self, name: u64) -> Option<usize> {
+        let own = self.places.get(&name);
+        own.or_else(|| self.places.get(&OTHERS)).copied()
+    }
+
+    fn share_of(
+        &self,
+        tenant: Option<&Tenant>,
+        (virtual_time, growing): (f64, f64),
+        scale: &Scale,
+    ) -> Share {
+        let debt = tenant.map_or(0.0, |tenant| tenant.debt(virtual_time));
+        let own = tenant.map_or(0.0, |tenant| tenant.part(virtual_time) + tenant.still);
+        let claim = tenant.map_or(0.0, |tenant| tenant.claim(virtual_time));
+        let weight = tenant.filter(|tenant| tenant.standing == Standing::Accruing);
+        let others = (growing + self.still - own).max(0.0);
+        Share {
+            has_debt: debt > 0.0,
+            claim: if debt > 0.0 {
+                0
+            } else {
+                rounded_down(claim / scale.time_of(1)).saturating_add(1)
+            },
+            others: rounded_up(others / scale.time_of(1)),
+            is_steady: self.accruing == weight.map_or(0, |tenant| tenant.weight.into()),
+            is_contended: self.waiting > usize::from(tenant.is_some_and(|tenant| tenant.waits)),
+            free_after: later(debt * in_weights(self.active())),
+            limit: scale.limit,
+        }
+    }
+
+    /// Returns the virtual time, and the growing claims, when this time has passed.
+    fn after(&self, passed: f64) -> (f64, f64) {
+        match self.accruing {
+            // What nobody uses pays the debts.
+            0 => (self.virtual_time + passed, 0.0),
+            weights => (
+                self.virtual_time + passed / in_weights(weights),
+                self.growing + passed,
+            ),
+        }
+    }
+
+    fn active(&self) -> u64 {
+        self.accruing + self.sated
+    }
+
+    /// Brings all claims to this moment, and visits some tenants.
+    fn advance(&mut self, now: Micros, scale: &Scale) {
+        let passed = in_micros(now.saturating_sub(self.at));
+        self.at = self.at.max(now);
+        (self.virtual_time, self.growing) = self.after(passed);
+        if self.virtual_time > LATEST {
+            self.begin_anew();
+        }
+        // Each tenant is visited as often as it may lapse.
+        let all = in_weights(self.tenants.len() as u64);
+        self.due = (self.due + VISITS + all * passed / in_micros(scale.active_for)).min(all);
+        while self.due >= 1.0 && !self.tenants.is_empty() {
+            self.due -= 1.0;
+            let last = self.tenants.len() - 1;
+            self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
+            self.visit(self.hand, scale);
+        }
+    }
+
+    /// Counts virtual time from now on, so that a short time still changes it.
+    #[cold]
+    fn begin_anew(&mut self) {
+        for tenant in &mut self.tenants {
+            tenant.tag -= self.virtual_time;
+            tenant.since -= self.virtual_time;
+        }
+        self.virtual_time = 0.0;
+    }
+
+    /// Returns the place of a tenant, which is made if it is not known.
+    fn find(&mut self, name: u64, weight: u32, scale: &Scale) -> usize {
+        if let Some(&place) = self.places.get(&name) {
+            return place;
+        }
+        let (name, weight) = if self.tenants.len() < scale.tenants {
+            (name, weight)
+        } else {
+            (OTHERS, 1)
+        };
+        if let Some(&place) = self.places.get(&name) {
+            return place;
+        }
+        let place = self.tenants.len();
+        self.tenants.push(Tenant {
+            name,
+            weight,
+            standing: Standing::Lapsed,
+            tag: self.virtual_time,
+            since: self.virtual_time,
+            still: 0.0,
+            seen: self.at,
+            waits: false,
+        });
+        self.places.insert(name, place);
+        place
+    }
+
+    /// Lets a tenant accrue.
+    fn rouse(&mut self, place: usize, weight: u32, scale: &Scale) {
+        self.visit_known(place, scale);
+        let most = self.most(place, scale);
+        self.count_out(place);
+        let tenant = &mut self.tenants[place];
+        tenant.seen = self.at;
+        if tenant.standing == Standing::Lapsed && tenant.debt(self.virtual_time) == 0.0 {
+            // It has accrued nothing while it was away.
+            tenant.tag = self.virtual_time;
+        }
+        tenant.weight = if tenant.name == OTHERS { 1 } else { weight };
+        if !tenant.waits {
+            tenant.tag = tenant
+                .tag
+                .max(self.virtual_time - most / f64::from(tenant.weight));
+        }
+        tenant.standing = Standing::Accruing;
+        self.count_in(place);
+    }
+
+    /// Visits a tenant, and forgets it if it has lapsed and has no debt.
+    fn visit(&mut self, place: usize, scale: &Scale) {
+        self.visit_known(place, scale);
+        let tenant = &self.tenants[place];
+        if tenant.standing == Standing::Lapsed && tenant.debt(self.virtual_time) == 0.0 {
+            self.places.remove(&tenant.name);
+            self.tenants.swap_remove(place);
+            if let Some(moved) = self.tenants.get(place) {
+                self.places.insert(moved.name, place);
+            }
+        }
+    }
+
+    /// Finds out whether a tenant has lapsed, and whether its claim has ended.
+    fn visit_known(&mut self, place: usize, scale: &Scale) {
+        let most = self.most(place, scale);
+        self.count_out(place);
+        let virtual_time = self.virtual_time;
+        let tenant = &mut self.tenants[place];
+        if self.at.saturating_sub(tenant.seen) > scale.active_for {
+            tenant.standing = Standing::Lapsed;
+            self.stop_waiting(place);
+            return;
+        }
+        let claim = tenant.claim(virtual_time);
+        (tenant.standing, tenant.still) = if claim < most || tenant.waits {
+            (Standing::Accruing, 0.0)
+        } else {
+            (Standing::Sated, most)
+        };
+        self.count_in(place);
+    }
+
+    /// Returns the most that a tenant may claim: its share of the burst, or what it waits for.
+    fn most(&self, place: usize, scale: &Scale) -> f64 {
+        let tenant = &self.tenants[place];
+        let active = self.active().max(tenant.weight.into());
+        let share = scale.fill() * f64::from(tenant.weight) / in_weights(active);
+        share.max(scale.time_of(1))
+    }
+
+    fn change(&mut self, place: usize, change: impl FnOnce(&mut Tenant, f64)) {
+        self.count_out(place);
+        change(&mut self.tenants[place], self.virtual_time);
+        self.count_in(place);
+    }
+
+    fn stop_waiting(&mut self, place: usize) {
+        let tenant = &mut self.tenants[place];
+        self.waiting -= usize::from(tenant.waits);
+        tenant.waits = false;
+    }
+
+    /// Takes a tenant out of the sums.
+    fn count_out(&mut self, place: usize) {
+        let tenant = &self.tenants[place];
+        let weight = u64::from(tenant.weight);
+        // A sum of nothing is 0, whatever was rounded before.
+        let without = |sum: f64, part: f64, weights: u64| match weights {
+            0 => 0.0,
+            _ => (sum - part).max(0.0),
+        };
+        match tenant.standing {
+            Standing::Accruing => {
+                let part = tenant.part(self.virtual_time);
+                self.accruing -= weight;
+                self.growing = without(self.growing, part, self.accruing);
+            }
+            Standing::Sated => {
+                self.sated -= weight;
+                self.still = without(self.still, tenant.still, self.sated);
+            }
+            Standing::Lapsed => {}
+        }
+    }
+
+    /// Counts a tenant in the sums.
+    fn count_in(&mut self, place: usize) {
+        let tenant = &mut self.tenants[place];
+        let weight = u64::from(tenant.weight);
+        match tenant.standing {
+            Standing::Accruing => {
+                tenant.since = tenant.tag.min(self.virtual_time);
+                self.accruing += weight;
+                self.growing += tenant.part(self.virtual_time);
+            }
+            Standing::Sated => {
+                self.sated += weight;
+                self.still += tenant.still;
+            }
+            Standing::Lapsed => {}
+        }
+    }
+}
+
+impl Tenant {
+    /// Returns how far the tenant is ahead of its share, in virtual time.
+    fn debt(&self, virtual_time: f64) -> f64 {
+        (self.tag - virtual_time).max(0.0)
+    }
+
+    /// Returns the time in which the limit grants what the tenant may take; negative if it has a debt.
+    fn claim(&self, virtual_time: f64) -> f64 {
+        (virtual_time - self.tag) * f64::from(self.weight)
+    }
+
+    /// Returns its part of `growing`.
+    fn part(&self, virtual_time: f64) -> f64 {
+        if self.standing != Standing::Accruing {
+            return 0.0;
+        }
+        (virtual_time - self.since) * f64::from(self.weight)
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a time of so many years is rounded"
+)]
+fn in_micros(time: Micros) -> f64 {
+    time.get() as f64
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "at most 1,024 tenants of a weight of at most 100"
+)]
+fn in_weights(weights: u64) -> f64 {
+    weights as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number that is too large is cut"
+)]
+fn rounded_up(number: f64) -> u32 {
+    number.ceil() as u32
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number that is too large is cut"
+)]
+fn rounded_down(number: f64) -> u32 {
+    number as u32
+}
+
+/// Returns a wait after which this time has passed, however it was rounded.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time that is too long is cut"
+)]
+fn later(time: f64) -> Micros {
+    if time > 0.0 {
+        Micros::new(time.ceil() as u64).saturating_add(Micros::new(1))
+    } else {
+        Micros::ZERO
+    }
+}

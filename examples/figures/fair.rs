@@ -1,0 +1,264 @@
+//! One limit and many tenants, drawn by `cargo run --example fair`: shared, divided by hand, and divided fairly.
+//!
+//! It writes `docs/fair.svg`, or the file in the argument, and prints the table of `docs/fair.md`. Time is a manual clock, and who asks
+//! when is drawn from a seed, so both are always the same.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plotters::prelude::*;
+use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::Fair;
+use tower_ratelimit::{
+    ConfigError, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, TokenBucket,
+};
+
+/// The limit of all tenants, in requests a second, and its burst.
+const LIMIT: u32 = 100;
+
+const COLORS: [RGBColor; 4] = [
+    RGBColor(0xd6, 0x45, 0x45),
+    RGBColor(0x1f, 0x7a, 0x4d),
+    RGBColor(0x2d, 0x6c, 0xb5),
+    RGBColor(0xb8, 0x86, 0x1b),
+];
+const INK: RGBColor = RGBColor(0x2b, 0x30, 0x38);
+
+const END: f64 = 20.0;
+
+/// How a limit is shared.
+#[derive(Clone, Copy)]
+enum Way {
+    Shared,
+    ByHand,
+    Fair,
+}
+
+/// A tenant that asks so often in a second, in each of these intervals of seconds.
+#[derive(Clone)]
+struct Tenant {
+    per_second: f64,
+    is_pro: bool,
+    asks_in: Vec<(f64, f64)>,
+}
+
+fn asking(per_second: f64) -> Tenant {
+    Tenant {
+        per_second,
+        is_pro: false,
+        asks_in: vec![(0.0, END)],
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::args()
+        .nth(1)
+        .map_or_else(default_path, PathBuf::from);
+    let tenants = [
+        ("hog: 1,000 a second", asking(1_000.0)),
+        ("steady: 30 a second", asking(30.0)),
+        (
+            "bursty: 40 at once, each 4 s",
+            Tenant {
+                asks_in: (0..5)
+                    .map(|n| f64::from(n) * 4.0 + 2.0)
+                    .map(|at| (at, at + 0.2))
+                    .collect(),
+                ..asking(200.0)
+            },
+        ),
+        (
+            "late: 80 a second, from 7 s to 14 s",
+            Tenant {
+                asks_in: vec![(7.0, 14.0)],
+                ..asking(80.0)
+            },
+        ),
+    ];
+    let ways = [
+        ("one limit of 100 a second for all", Way::Shared),
+        ("25 a second for each", Way::ByHand),
+        ("100 a second, divided fairly", Way::Fair),
+    ];
+    let area = SVGBackend::new(&path, (1_070, 760)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let (top, panels) = area.split_vertically(36);
+    for (place, (name, _)) in tenants.iter().enumerate() {
+        let x = 60 + 255 * i32::try_from(place)?;
+        let mark = [(x, 13), (x + 16, 25)];
+        top.draw(&Rectangle::new(mark, COLORS[place].filled()))?;
+        let text = ("sans-serif", 14).into_font().color(&INK);
+        top.draw(&Text::new(*name, (x + 22, 12), text))?;
+    }
+    for ((title, way), panel) in ways.iter().zip(panels.split_evenly((3, 1))) {
+        let tenants: Vec<_> = tenants.iter().map(|(_, tenant)| tenant.clone()).collect();
+        let had = admitted(*way, &tenants)?;
+        let mut chart = ChartBuilder::on(&panel)
+            .caption(title, ("sans-serif", 15).into_font().color(&INK))
+            .margin_right(20)
+            .x_label_area_size(24)
+            .y_label_area_size(50)
+            .build_cartesian_2d(0.0..END, 0.0..160.0)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_label_formatter(&|at| format!("{at:.0} s"))
+            .y_desc("admitted a second")
+            .y_labels(5)
+            .draw()?;
+        for (of_tenant, color) in had.iter().zip(COLORS) {
+            let points = of_tenant.iter().enumerate();
+            let points =
+                points.map(|(half, count)| (half as f64 / 2.0 + 0.25, f64::from(*count) * 2.0));
+            chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
+        }
+    }
+    area.present()?;
+    println!("wrote {}", path.display());
+    table()
+}
+
+/// Prints what tenants get under a limit that is divided fairly, in seconds 5 to 20.
+fn table() -> Result<(), Box<dyn Error>> {
+    let pro = |tenant: Tenant| Tenant {
+        is_pro: true,
+        ..tenant
+    };
+    let hog_and = |count: usize, per_second: f64| {
+        let mut tenants = vec![asking(per_second); count];
+        tenants.insert(0, asking(2_000.0));
+        tenants
+    };
+    let gone = Tenant {
+        asks_in: vec![(0.0, 3.0)],
+        ..asking(200.0)
+    };
+    let rows = [
+        ("one alone", vec![asking(200.0)]),
+        (
+            "two, one of which asks 20 times as often",
+            hog_and(1, 100.0),
+        ),
+        (
+            "ten, one of which asks 100 times as often",
+            hog_and(9, 20.0),
+        ),
+        (
+            "1,000, one of which asks 1,000 times as often",
+            hog_and(999, 2.0),
+        ),
+        (
+            "a hog, one that asks for 40 a second, one that asks for 5",
+            { vec![asking(2_000.0), asking(40.0), asking(5.0)] },
+        ),
+        ("a hog, and one of weight 4 that asks for 200", {
+            vec![asking(2_000.0), pro(asking(200.0))]
+        }),
+        ("a hog, and nine that have gone", {
+            let mut tenants = vec![gone; 9];
+            tenants.insert(0, asking(2_000.0));
+            tenants
+        }),
+    ];
+    println!("\n| tenants | all | the first | each of the others |\n| --- | --- | --- | --- |");
+    for (name, tenants) in rows {
+        let had = admitted(Way::Fair, &tenants)?;
+        let rates = had
+            .iter()
+            .map(|halves| f64::from(halves[10..].iter().sum::<u32>()) / 15.0);
+        let rates: Vec<f64> = rates.collect();
+        let all: f64 = rates.iter().sum();
+        let others = rates.get(1..).unwrap_or_default();
+        let least = others.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = others.iter().copied().fold(0.0, f64::max);
+        let others = match others.len() {
+            0 => "".to_owned(),
+            1 => format!("{most:.1}"),
+            _ if most == 0.0 => "0".to_owned(),
+            _ => format!("{least:.2} to {most:.2}"),
+        };
+        println!("| {name} | {all:.1} | {:.2} | {others} |", rates[0]);
+    }
+    Ok(())
+}
+
+fn default_path() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/fair.svg")
+}
+
+/// Returns how many requests of each tenant pass in each half of a second.
+fn admitted(way: Way, tenants: &[Tenant]) -> Result<Vec<Vec<u32>>, Box<dyn Error>> {
+    let clock = ManualClock::new();
+    let limiter = limiter(way, &clock)?;
+    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let mut next = BinaryHeap::new();
+    for (place, tenant) in tenants.iter().enumerate() {
+        next.push(Reverse((tenant.next(0, &mut draw), place)));
+    }
+    let mut had = vec![vec![0; (END * 2.0) as usize]; tenants.len()];
+    let mut now = 0;
+    while let Some(Reverse((at, place))) = next.pop() {
+        let half = (at / 500_000) as usize;
+        let tenant = &tenants[place];
+        let Some(count) = had[place].get_mut(half) else {
+            continue;
+        };
+        clock.advance(Duration::from_micros(at - now));
+        now = at;
+        let name = (place as u64).into_key();
+        let key = match way {
+            Way::Shared => Key::GLOBAL,
+            Way::ByHand => name,
+            Way::Fair => Key::branch(Key::GLOBAL, &[name]),
+        };
+        let plan = if tenant.is_pro { "pro" } else { "free" };
+        *count += u32::from(limiter.plan(plan).check(key, 1).now().is_allowed());
+        next.push(Reverse((tenant.next(at + 1, &mut draw), place)));
+    }
+    Ok(had)
+}
+
+fn limiter(way: Way, clock: &ManualClock) -> Result<LocalLimiter, ConfigError> {
+    let limit = TokenBucket::per_second(LIMIT);
+    let policy = match way {
+        Way::Shared => Policy::new("upstream", limit),
+        Way::ByHand => Policy::new("upstream", TokenBucket::per_second(LIMIT / 4)),
+        Way::Fair => Policy::new("upstream", limit).fair(Fair::new().weight("pro", 4)),
+    };
+    Limiter::builder()
+        .policy(policy)
+        .plans_by_name(Plans::new([Plan::new("free"), Plan::new("pro")]))
+        .store(MemoryStore::new().clock(clock.clone()))
+        .build_local()
+}
+
+impl Tenant {
+    /// Returns when it asks next, in microseconds, at a gap of half to one and a half of the mean.
+    fn next(&self, now: u64, draw: &mut Draw) -> u64 {
+        let micros = |seconds: f64| (seconds * 1e6) as u64;
+        let mut at = now + micros((0.5 + draw.next()) / self.per_second);
+        for &(from, to) in &self.asks_in {
+            if at < micros(to) {
+                at = at.max(micros(from));
+                return at;
+            }
+        }
+        u64::MAX / 2
+    }
+}
+
+/// Numbers from 0 to 1, drawn by xorshift.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

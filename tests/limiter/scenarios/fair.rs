@@ -1,0 +1,663 @@
+//! Fair shares: how a limit is divided among tenants, what is told, and what it does not go with.
+//!
+//! Time is that of a test, and who asks when is drawn from a seed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use tower_ratelimit::factor::FactorCell;
+use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::plan::{KeyLimits, Plan, Plans};
+use tower_ratelimit::policy::{Fair, Mode, Penalty};
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, Concurrency, ConfigError, FixedWindow, Gcra, LeakyBucket,
+    LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog,
+    TokenBucket,
+};
+
+use super::HOUR;
+use crate::support::items::Map;
+
+fn tenant(name: impl IntoKey) -> Key {
+    Key::branch(Key::GLOBAL, &[name.into_key()])
+}
+
+fn policy(algorithm: impl Into<Algorithm>) -> Policy {
+    Policy::new("upstream", algorithm).fair(Fair::new())
+}
+
+fn builder(policy: Policy, clock: &ManualClock) -> LimiterBuilder {
+    let store = MemoryStore::new().clock(clock.clone());
+    Limiter::builder().policy(policy).store(store)
+}
+
+fn limiter(algorithm: impl Into<Algorithm>) -> (LocalLimiter, ManualClock) {
+    let clock = ManualClock::new();
+    let limiter = builder(policy(algorithm), &clock).build_local().unwrap();
+    (limiter, clock)
+}
+
+fn passes(limiter: &LocalLimiter, name: &str) -> bool {
+    limiter.check(tenant(name), 1).now().is_allowed()
+}
+
+/// A tenant that asks so often in a second, from one second to another.
+#[derive(Clone, Copy)]
+struct Asker {
+    per_second: f64,
+    cost: u32,
+    plan: &'static str,
+    from: f64,
+    to: f64,
+}
+
+fn asker(per_second: f64) -> Asker {
+    Asker {
+        per_second,
+        cost: 1,
+        plan: "free",
+        from: 0.0,
+        to: f64::MAX,
+    }
+}
+
+/// Numbers from 0 to 1, drawn by xorshift.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Lets the tenants ask for so many seconds, at gaps of half to one and a half of the mean. Returns the units a second that each had from
+/// `since` on.
+fn play(
+    limiter: &LocalLimiter,
+    clock: &ManualClock,
+    askers: &[Asker],
+    (since, until): (f64, f64),
+) -> Vec<f64> {
+    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let micros = |seconds: f64| (seconds * 1e6) as u64;
+    let first = askers.iter().enumerate();
+    let first = first.map(|(place, asker)| {
+        Reverse((micros(asker.from + draw.next() / asker.per_second), place))
+    });
+    let mut next: BinaryHeap<_> = first.collect();
+    let mut had = vec![0.0; askers.len()];
+    let mut now = 0;
+    while let Some(Reverse((at, place))) = next.pop() {
+        if at >= micros(until) {
+            break;
+        }
+        let asker = askers[place];
+        clock.advance(Duration::from_micros(at - now));
+        now = at;
+        let key = tenant(place as u64);
+        let decision = limiter.plan(asker.plan).check(key, asker.cost).now();
+        if decision.is_allowed() && at >= micros(since) {
+            had[place] += f64::from(asker.cost) / (until - since);
+        }
+        let gap = micros((0.5 + draw.next()) / asker.per_second).max(1);
+        if ((at + gap) as f64) < asker.to * 1e6 {
+            next.push(Reverse((at + gap, place)));
+        }
+    }
+    had
+}
+
+fn play_under(algorithm: impl Into<Algorithm>, askers: &[Asker], span: (f64, f64)) -> Vec<f64> {
+    let (limiter, clock) = limiter(algorithm);
+    play(&limiter, &clock, askers, span)
+}
+
+/// Jain's index: 1 if all have the same, 1/n if one of n has all.
+fn jain(had: &[f64]) -> f64 {
+    let sum: f64 = had.iter().sum();
+    let squares: f64 = had.iter().map(|one| one * one).sum();
+    sum * sum / (had.len() as f64 * squares)
+}
+
+fn buckets() -> [Algorithm; 4] {
+    [
+        TokenBucket::per_second(100).into(),
+        TokenBucket::per_second(100).burst(5).into(),
+        Gcra::per_second(100).burst(20).into(),
+        LeakyBucket::per_second(100).capacity(10).into(),
+    ]
+}
+
+#[test]
+fn who_asks_a_hundred_times_as_often_has_no_more() {
+    for bucket in buckets() {
+        for hog_comes_at in [0.0, 3.0] {
+            let mut askers = vec![asker(20.0); 10];
+            askers[0] = Asker {
+                from: hog_comes_at,
+                ..asker(2_000.0)
+            };
+            let had = play_under(bucket, &askers, (5.0, 25.0));
+            let all: f64 = had.iter().sum();
+            assert!(jain(&had) >= 0.98, "{bucket}: {had:?}");
+            let least = 0.95 / 10.0 * all - 1.0 / 20.0;
+            assert!(had.iter().all(|one| *one >= least), "{bucket}: {had:?}");
+            assert!((98.0..=100.5).contains(&all), "{bucket}: {all}");
+        }
+    }
+}
+
+#[test]
+fn what_one_leaves_goes_to_those_that_ask_for_more() {
+    for bucket in buckets() {
+        let askers = [asker(2_000.0), asker(40.0), asker(5.0)];
+        let had = play_under(bucket, &askers, (5.0, 25.0));
+        assert!((54.0..57.0).contains(&had[0]), "{bucket}: {had:?}");
+        assert!((39.0..41.0).contains(&had[1]), "{bucket}: {had:?}");
+        assert!((4.7..5.3).contains(&had[2]), "{bucket}: {had:?}");
+    }
+}
+
+#[test]
+fn one_alone_has_all_of_it() {
+    for bucket in buckets() {
+        let alone = play_under(bucket, &[asker(400.0)], (5.0, 25.0));
+        assert!((98.0..=100.5).contains(&alone[0]), "{bucket}: {alone:?}");
+        // A thousand were there before, and have gone.
+        let mut askers = vec![
+            Asker {
+                to: 5.0,
+                ..asker(2.0)
+            };
+            1_000
+        ];
+        askers[0] = asker(400.0);
+        let had = play_under(bucket, &askers, (8.0, 20.0));
+        assert!((98.0..=100.5).contains(&had[0]), "{bucket}: {}", had[0]);
+    }
+}
+
+#[test]
+fn a_thousand_tenants_share_too() {
+    let mut askers = vec![asker(10.0); 1_000];
+    askers[0] = asker(20_000.0);
+    let had = play_under(
+        TokenBucket::per_second(1_000).burst(50),
+        &askers,
+        (5.0, 55.0),
+    );
+    assert!(jain(&had) >= 0.98, "{}", jain(&had));
+    assert!(had[0] < 1.1, "{}", had[0]);
+    assert!(had.iter().all(|one| *one >= 0.9), "{had:?}");
+}
+
+#[test]
+fn plans_have_weights() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().weight("pro", 4);
+    let policy = Policy::new("upstream", TokenBucket::per_second(100)).fair(fair);
+    let plans = Plans::new([Plan::new("free"), Plan::new("pro")]);
+    let limiter = builder(policy, &clock).plans_by_name(plans);
+    let limiter = limiter.build_local().unwrap();
+    let pro = Asker {
+        plan: "pro",
+        ..asker(200.0)
+    };
+    let had = play(&limiter, &clock, &[asker(2_000.0), pro], (5.0, 25.0));
+    assert!((19.0..21.0).contains(&had[0]), "{had:?}");
+    assert!((79.0..81.0).contains(&had[1]), "{had:?}");
+}
+
+#[test]
+fn large_requests_have_their_share_beside_small_ones() {
+    for cost in [5, 50, 100] {
+        let large = Asker {
+            cost,
+            ..asker(100.0)
+        };
+        let mut askers = vec![asker(100.0); 5];
+        askers[0] = large;
+        let had = play_under(TokenBucket::per_second(100), &askers, (10.0, 110.0));
+        let all: f64 = had.iter().sum();
+        let least = 0.95 / 5.0 * all - f64::from(cost) / 100.0;
+        assert!(had[0] >= least, "{cost}: {had:?}");
+        assert!(jain(&had) >= 0.98, "{cost}: {had:?}");
+    }
+}
+
+/// By the same draws, the limit of all is what it would be without tenants.
+#[test]
+fn the_limit_itself_is_never_passed() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(10).burst(20));
+    let mut draw = Draw(7);
+    let (mut passed, mut passed_in) = (0, 0_u64);
+    for _ in 0..20_000 {
+        let gap = (draw.next() * 20_000.0) as u64;
+        clock.advance(Duration::from_micros(gap));
+        passed_in += gap;
+        let cost = 1 + (draw.next() * 6.0) as u32;
+        let name = (draw.next() * 7.0) as u64;
+        if limiter.check(tenant(name), cost).now().is_allowed() {
+            passed += u64::from(cost);
+        }
+        let granted = 20.0 + passed_in as f64 / 100_000.0;
+        assert!(passed as f64 <= granted, "{passed} of {granted}");
+    }
+    assert!(passed > 1_500, "{passed}");
+}
+
+#[test]
+fn a_newcomer_passes_beside_a_hog() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(10));
+    while passes(&limiter, "hog") {}
+    assert!(!passes(&limiter, "ann"), "nothing is left");
+    for _ in 0..20 {
+        clock.advance(Duration::from_millis(10));
+        passes(&limiter, "hog");
+    }
+    assert!(passes(&limiter, "ann"), "two units came back, one for each");
+}
+
+/// A client that waits as told passes, if nobody else asks meanwhile.
+#[test]
+fn the_wait_that_is_told_is_enough() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(10).burst(20));
+    let mut draw = Draw(11);
+    let mut told = 0;
+    for _ in 0..5_000 {
+        clock.advance(Duration::from_micros((draw.next() * 40_000.0) as u64));
+        let name = (draw.next() * draw.next() * 5.0) as u64;
+        let cost = 1 + (draw.next() * draw.next() * 20.0) as u32;
+        let decision = limiter.check(tenant(name), cost).now();
+        if let Some(wait) = decision.retry_after() {
+            assert!(wait > Duration::ZERO);
+            clock.advance(wait);
+            let again = limiter.check(tenant(name), cost).now();
+            assert!(again.is_allowed(), "{cost} after {wait:?}: {again:?}");
+            told += 1;
+        }
+    }
+    assert!(told > 500, "{told}");
+}
+
+#[test]
+fn who_is_alone_waits_no_longer_than_without_tenants() {
+    let bucket = TokenBucket::per_second(10).burst(20);
+    let (divided, clock) = limiter(bucket);
+    let whole = Limiter::builder()
+        .policy(Policy::new("upstream", bucket))
+        .store(MemoryStore::new().clock(clock.clone()))
+        .build_local()
+        .unwrap();
+    let mut draw = Draw(5);
+    for _ in 0..5_000 {
+        clock.advance(Duration::from_micros((draw.next() * 300_000.0) as u64));
+        let cost = (draw.next() * 22.0) as u32;
+        let (ours, theirs) = (
+            divided.check(tenant("ann"), cost).now(),
+            whole.check("ann", cost).now(),
+        );
+        assert_eq!(ours.is_allowed(), theirs.is_allowed());
+        assert_eq!(ours.retry_after(), theirs.retry_after());
+        let told = |decision: &tower_ratelimit::Decision| {
+            let (_, outcome) = decision.binding().unwrap();
+            (outcome.limit(), outcome.remaining(), outcome.reset_after())
+        };
+        assert_eq!(told(&ours), told(&theirs));
+    }
+}
+
+/// What remains for a tenant are requests of one that would pass.
+#[test]
+fn what_remains_would_pass() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(10).burst(30));
+    let mut draw = Draw(3);
+    for _ in 0..400 {
+        clock.advance(Duration::from_micros((draw.next() * 200_000.0) as u64));
+        let name = (draw.next() * 4.0) as u64;
+        let decision = limiter.check(tenant(name), 1).now();
+        let (_, outcome) = decision.binding().unwrap();
+        let remaining = outcome.remaining();
+        let peeked = limiter.peek(tenant(name), 1).now();
+        assert_eq!(peeked.is_allowed(), remaining > 0, "{outcome:?} {peeked:?}");
+        if draw.next() < 0.2 {
+            for _ in 0..remaining {
+                assert!(limiter.check(tenant(name), 1).now().is_allowed());
+            }
+        }
+    }
+}
+
+#[test]
+fn to_peek_makes_nobody_active() {
+    let (limiter, _) = limiter(TokenBucket::per_second(10));
+    assert!(passes(&limiter, "ann"));
+    for name in 0..100_u64 {
+        assert!(limiter.peek(tenant(name), 1).now().is_allowed());
+        assert!(
+            !limiter
+                .inspect(tenant(name))
+                .now()
+                .policies()
+                .next()
+                .is_none()
+        );
+    }
+    for _ in 0..9 {
+        assert!(passes(&limiter, "ann"), "she is alone");
+    }
+}
+
+#[test]
+fn a_request_that_another_policy_denies_uses_no_share() {
+    let clock = ManualClock::new();
+    let limiter = builder(policy(TokenBucket::per_second(10)), &clock)
+        .policy(Policy::new("own", FixedWindow::per_hour(3)))
+        .build_local()
+        .unwrap();
+    let ask = |name: &str| limiter.check(tenant(name), 1).now();
+    for _ in 0..3 {
+        assert!(ask("ann").is_allowed());
+    }
+    for _ in 0..50 {
+        let decision = ask("ann");
+        assert_eq!(decision.binding().unwrap().0, "own");
+    }
+    // Her share is not spent by what was denied.
+    let decision = ask("bob");
+    let (_, outcome) = decision.policies().next().unwrap();
+    assert_eq!(outcome.remaining(), 10 - 3 - 1);
+}
+
+#[test]
+fn every_shared_key_has_tenants_of_its_own() {
+    let (limiter, _) = limiter(TokenBucket::per_second(10));
+    let ask = |shared: &str, name: &str| {
+        let key = Key::branch(shared, &[name.into_key()]);
+        limiter.check(key, 1).now().is_allowed()
+    };
+    let count = |shared| (0..20).filter(|_| ask(shared, "ann")).count();
+    assert_eq!([count("east"), count("west")], [10, 10]);
+    assert!(!ask("east", "bob"), "the limit of east is spent");
+    // A key without a tenant is shared by nobody.
+    assert_eq!(
+        (0..20)
+            .filter(|_| limiter.check("north", 1).now().is_allowed())
+            .count(),
+        10
+    );
+}
+
+#[test]
+fn what_is_settled_and_given_back_is_the_tenants() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(10).burst(40));
+    assert!(passes(&limiter, "ann"));
+    assert!(passes(&limiter, "bob"));
+    // An answer that cost more than the request.
+    limiter.settle(tenant("ann"), 15).now();
+    let remaining = |name: &str| {
+        let decision = limiter.peek(tenant(name), 0).now();
+        decision.binding().unwrap().1.remaining()
+    };
+    assert_eq!(
+        remaining("bob"),
+        40 - 17,
+        "nothing of the rest is claimed yet"
+    );
+    clock.advance(Duration::from_millis(800));
+    assert!(passes(&limiter, "bob"));
+    assert!(!passes(&limiter, "ann") || remaining("ann") < remaining("bob"));
+    limiter.refund(tenant("ann"), 15).now();
+    assert!(passes(&limiter, "ann"));
+    limiter.reset(tenant("ann")).now();
+    assert_eq!(remaining("bob"), 40, "a reset is one of the limit");
+}
+
+#[test]
+fn a_block_is_of_one_tenant() {
+    let (limiter, _) = limiter(TokenBucket::per_second(10));
+    limiter.block(tenant("ann"), HOUR).now();
+    let decision = limiter.check(tenant("ann"), 1).now();
+    assert!(decision.binding().unwrap().1.is_blocked());
+    assert!(passes(&limiter, "bob"));
+    assert!(limiter.unblock(tenant("ann")).now());
+    assert!(passes(&limiter, "ann"));
+}
+
+#[test]
+fn a_penalty_is_of_one_tenant() {
+    let clock = ManualClock::new();
+    let penalty = Penalty::after(30, Duration::from_secs(1)).block(HOUR);
+    let policy = policy(TokenBucket::per_second(10)).penalty(penalty);
+    let limiter = builder(policy, &clock).build_local().unwrap();
+    for _ in 0..45 {
+        passes(&limiter, "hog");
+    }
+    let decision = limiter.check(tenant("hog"), 1).now();
+    assert!(decision.binding().unwrap().1.is_blocked());
+    clock.advance(Duration::from_secs(2));
+    assert!(passes(&limiter, "ann"));
+    assert!(!passes(&limiter, "hog"));
+}
+
+#[test]
+fn a_soft_and_a_silent_limit_are_divided_as_well() {
+    let clock = ManualClock::new();
+    let soft = Policy::new("soft", TokenBucket::per_second(10))
+        .fair(Fair::new())
+        .soft();
+    let shadow = Policy::new("shadow", TokenBucket::per_second(10)).fair(Fair::new());
+    let limiter = builder(soft, &clock)
+        .policy(shadow.mode(Mode::Shadow))
+        .build_local()
+        .unwrap();
+    let mut over = Vec::new();
+    for _ in 0..12 {
+        let decision = limiter.check(tenant("hog"), 1).now();
+        assert!(decision.is_allowed());
+        over.push(decision.over_limit().count() + decision.would_refuse().count());
+    }
+    assert_eq!(over[9..], [0, 2, 2]);
+}
+
+#[test]
+fn as_many_units_as_there_are() {
+    let (limiter, _) = limiter(TokenBucket::per_second(10).burst(20));
+    let take = |name: &str, most| limiter.take_up_to(tenant(name), most).now().0;
+    assert_eq!(take("ann", 15), 15);
+    assert_eq!(take("bob", 15), 5);
+    assert_eq!(take("bob", 15), 0);
+}
+
+#[test]
+fn more_tenants_than_are_told_apart_share_one_place() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().most_tenants(2);
+    let policy = Policy::new("upstream", TokenBucket::per_second(100)).fair(fair);
+    let limiter = builder(policy, &clock).build_local().unwrap();
+    let had = play(&limiter, &clock, &[asker(200.0); 6], (5.0, 25.0));
+    let all: f64 = had.iter().sum();
+    assert!((98.0..=100.5).contains(&all), "{all}");
+    // Two have a place of their own, and four have one together.
+    let own = had.iter().filter(|one| **one > 30.0).count();
+    assert_eq!(own, 2, "{had:?}");
+    assert!(had.iter().all(|one| *one > 3.0), "{had:?}");
+}
+
+/// An attacker that invents tenants, or shared keys, does not grow the memory, and does not end the limit.
+#[test]
+fn invented_tenants_take_no_room() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().max_keys(64).clock(clock.clone());
+    let limiter = Limiter::builder()
+        .policy(policy(TokenBucket::per_second(10)))
+        .store(store)
+        .build_local()
+        .unwrap();
+    let mut passed = 0;
+    for number in 0..50_000_u64 {
+        let key = Key::branch(number % 1_000, &[number.into_key()]);
+        let _ = limiter.check(key, 1).now();
+        passed += u64::from(passes(&limiter, "ann"));
+        clock.advance(Duration::from_micros(100));
+    }
+    assert!((50..=70).contains(&passed), "{passed} in 5 seconds");
+}
+
+#[test]
+fn threads_never_take_more_than_there_is() {
+    let (limiter, _) = limiter(TokenBucket::per_hour(10).burst(500));
+    let barrier = Barrier::new(4);
+    let passed: usize = thread::scope(|scope| {
+        let run = |name: u64| {
+            let (limiter, barrier) = (&limiter, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                let ask = |_: &u32| limiter.check(tenant(name), 1).now().is_allowed();
+                (0..2_000).filter(ask).count()
+            })
+        };
+        let all: Vec<_> = [1, 2, 3, 3].map(run).into();
+        all.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(passed, 500);
+}
+
+#[test]
+fn limiters_over_one_store_divide_one_limit() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().clock(clock.clone());
+    let made = || {
+        let policy = policy(TokenBucket::per_second(10));
+        Limiter::builder()
+            .policy(policy)
+            .store(store.clone())
+            .build_local()
+            .unwrap()
+    };
+    let (first, second) = (made(), made());
+    while passes(&first, "hog") {}
+    clock.advance(Duration::from_millis(200));
+    assert!(passes(&first, "hog"));
+    assert!(!passes(&second, "hog") || !passes(&second, "hog"));
+    clock.advance(Duration::from_millis(200));
+    assert!(passes(&second, "ann"));
+}
+
+fn refused(policy: Policy) -> ConfigError {
+    Limiter::builder().policy(policy).build().unwrap_err()
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused_with_a_remedy() {
+    let windows: [Algorithm; 4] = [
+        FixedWindow::per_minute(100).into(),
+        SlidingLog::per_minute(100).into(),
+        AnchoredWindow::per_minute(100).into(),
+        LeakyQueue::per_second(10).places(20).into(),
+    ];
+    for window in windows {
+        let error = refused(policy(window)).to_string();
+        assert!(error.contains("TokenBucket"), "{error}");
+    }
+    assert!(
+        refused(policy(Concurrency::of(10)))
+            .to_string()
+            .contains("TokenBucket")
+    );
+    let bucket = TokenBucket::per_second(100);
+    let cases = [
+        (policy(TokenBucket::per_second(4)), "at least 5"),
+        (policy(bucket).factor(&FactorCell::new()), "factor"),
+        (policy(bucket).reserve(10), "reserve"),
+        (
+            policy(bucket).wait_up_to(Duration::from_secs(1)),
+            "wait_up_to",
+        ),
+        (
+            policy(bucket).key_limits(KeyLimits::new().key("a", bucket)),
+            "one limit",
+        ),
+        (
+            policy(bucket).limit_by(|_| None::<TokenBucket>),
+            "one limit",
+        ),
+        (
+            policy(bucket).fair(Fair::new().active_for(Duration::ZERO)),
+            "a millisecond to an hour",
+        ),
+        (
+            policy(bucket).fair(Fair::new().most_tenants(1)),
+            "2 to 1024",
+        ),
+        (
+            policy(bucket).fair(Fair::new().most_tenants(1_025)),
+            "2 to 1024",
+        ),
+        (
+            policy(bucket).fair(Fair::new().weight("pro", 0)),
+            "1 to 100",
+        ),
+        (
+            policy(bucket).fair(Fair::new().weight("pro", 101)),
+            "1 to 100",
+        ),
+        (
+            policy(bucket).fair(Fair::new().weight("pro", 1).weight("pro", 2)),
+            "one weight",
+        ),
+        (
+            policy(bucket).fair(Fair::new().weight("pro", 2)),
+            "declare it",
+        ),
+    ];
+    for (policy, remedy) in cases {
+        let error = refused(policy).to_string();
+        assert!(error.contains(remedy), "{remedy}: {error}");
+    }
+}
+
+#[test]
+fn what_stands_beside_it_is_refused_with_a_remedy() {
+    let bucket = TokenBucket::per_second(100);
+    let fair = || Limiter::builder().policy(policy(bucket));
+    let day = |name| Policy::new(name, FixedWindow::per_day(10));
+    let plans = Plans::new([Plan::new("pro").limit("upstream", TokenBucket::per_second(200))]);
+    let errors = [
+        (
+            fair()
+                .store(SharedStore::new(Map::new(&ManualClock::new())))
+                .build(),
+            "MemoryStore",
+        ),
+        (
+            fair()
+                .policies([day("a"), day("b")])
+                .first_of("c", ["a", "b"])
+                .build(),
+            "first_of",
+        ),
+        (fair().adjustable().build(), "adjustable"),
+        (fair().plans_by_name(plans).build(), "weight"),
+    ];
+    for (built, remedy) in errors {
+        let error = built.unwrap_err().to_string();
+        assert!(error.contains(remedy), "{remedy}: {error}");
+    }
+}
+
+#[test]
+fn an_override_of_a_divided_limit_is_refused() {
+    let (limiter, _) = limiter(TokenBucket::per_second(100));
+    let limit = TokenBucket::per_second(10);
+    let answer = limiter.override_limit("upstream", tenant("ann"), limit, HOUR);
+    assert!(answer.unwrap_err().to_string().contains("fair"));
+    assert!(passes(&limiter, "ann"));
+}
