@@ -276,6 +276,11 @@ impl Policy<Http> {
         self
     }
 
+    /// Returns whether its limit is divided among tenants.
+    pub(super) fn is_divided(&self) -> bool {
+        self.reads.shared.is_some()
+    }
+
     /// Returns how its key is taken from a request.
     pub(crate) fn extractor(&mut self) -> &mut Arc<dyn Extract> {
         &mut self.reads.key

@@ -94,11 +94,15 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// When there is no level, or there are more than eight.
+    /// When there is no level, there are more than eight, or the limit of one is [divided](Policy::fair) among tenants.
     pub fn build(self) -> Result<Vec<Policy<Http>>, ConfigError> {
         if self.levels.is_empty() || self.levels.len() > DEEPEST {
             let remedy = "give one to eight levels, `.level(\"org\", key::header(\"x-org\"), FixedWindow::per_minute(1_000))`";
             return Err(ConfigError::new("levels", self.levels.len(), remedy));
+        }
+        if let Some(divided) = self.levels.iter().find(|level| level.is_divided()) {
+            let remedy = "leave `fair` out of the tree, and divide a limit by a policy beside it";
+            return Err(ConfigError::quoting("fair", divided.name(), remedy));
         }
         Ok(below_each_other(self.levels))
     }

@@ -16,6 +16,7 @@ mod endings;
     feature = "tracing"
 ))]
 mod eyes;
+mod fair;
 mod folder;
 mod following;
 mod formats;

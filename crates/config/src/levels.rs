@@ -71,10 +71,11 @@ pub(super) fn levels<'w>(tree: &str, of_tree: &TableAt<'w>) -> Option<Vec<Declar
                 quoted(name)
             ));
         }
-        Some(Declared::read(
-            format!("{tree}.{name}"),
-            table.or_of(of_tree),
-        ))
+        let table = table.or_of(of_tree);
+        if let Some(at) = table.get("fair") {
+            return at.refuse("a level of a tree is not divided among tenants; leave it out, and divide the limit of a policy beside the tree");
+        }
+        Some(Declared::read(format!("{tree}.{name}"), table))
     };
     Some(above_each_other(
         tree,

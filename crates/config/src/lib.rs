@@ -53,6 +53,7 @@ mod digest;
 mod elsewhere;
 mod endings;
 mod explain;
+mod fair;
 mod following;
 mod functions;
 mod hours;

@@ -10,6 +10,7 @@ use super::body_fields::OfPolicy;
 use super::conditions;
 use super::costs::{COST, COST_TOLD, ESTIMATES, cost, estimated};
 use super::endings::{ENDING, SETTLE, SETTLE_WORDS, ending, settle};
+use super::fair;
 use super::functions::LimitBy;
 use super::hours::{HOURS, with_hours};
 use super::limits::{Own, QUOTA, algorithm};
@@ -70,6 +71,15 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("key")
         .says("What is counted apart.")
         .together(Shape::Named("key")),
+    setting("fair")
+        .says("Among whom the limit of the key is divided: the tenant of a request.")
+        .together(Shape::Named("key")),
+    setting("weights")
+        .says("The weight of a tenant by its plan, from 1 to 100, where the limit is divided; the default is 1.")
+        .together(Shape::Map(&Shape::Integer)),
+    setting("active_for")
+        .says("How long a tenant counts that does not ask, where the limit is divided; the default is 1s.")
+        .together(Shape::Text),
     setting("cost")
         .says("How many units a request takes; the default is 1.")
         .of(
@@ -371,7 +381,7 @@ pub(super) fn policy(name: &str, table: &TableAt<'_>) -> Option<ReadPolicy> {
     let key = key.map_or_else(|| AnyKey::new(key::global()), |read| read.key);
     let policy = Policy::new(name, own.unwrap_or(Algorithm::Unlimited)).key(key);
     let mut draft = Draft {
-        policy,
+        policy: fair::divided(policy, table),
         own,
         counts,
         is_address,

@@ -13,6 +13,7 @@ use super::conditions::{self, CONDITION};
 use super::descriptors::{DescriptorLimit, Envoy, descriptors};
 use super::digest::{Sha, digest};
 use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
+use super::fair;
 use super::keys::{KEY, networks};
 use super::levels::LevelFields;
 use super::limits::LIMIT;
@@ -400,6 +401,8 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.policy(none.key(key::global()));
     }
     warn_of_pointless(&root, &tables, &layer);
+    let unkeyed = policies.iter().map(|policy| policy.unkeyed.clone());
+    fair::check(&tables, limiter.clone().policies(unkeyed), read_store)?;
     warn_of_needless_prices(&root, &policies);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     let (bodies, read_json) = bodies?;

@@ -143,6 +143,7 @@ pub trait Step: Clone + Send + Sync + 'static {
     }
 
     /// Returns the outcome of a request whose charge is in the state, or was dropped.
+    #[inline]
     fn outcome(&self, state: &Self::Form, now: Micros, cost: u32, allowed: bool) -> Outcome {
         let limit = self.limit();
         let outcome = match limit {

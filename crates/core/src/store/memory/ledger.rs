@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::{Decision, Part, Purpose};
+use super::fair::Division;
 use super::known::{self, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
@@ -237,10 +238,14 @@ impl MemoryLedger {
         match charges {
             [charge]
                 if charge.policy < self.policies.len()
-                    && !self.has_divisions
                     && !charge.is_soft
                     && charge.alternative.is_none() =>
             {
+                if self.has_divisions
+                    && let Some(division) = &self.policies[charge.policy].division
+                {
+                    return self.decide_divided(charge, division, wanted, outcomes);
+                }
                 if let Some(limit) = charge.limit {
                     return self.decide_under_its_limit(charge, limit, wanted, outcomes);
                 }
@@ -253,6 +258,47 @@ impl MemoryLedger {
             }
             _ => self.decide_together(charges, wanted, outcomes),
         }
+    }
+
+    /// Decides a request of a tenant that concerns no other policy.
+    #[inline(never)]
+    fn decide_divided(
+        &self,
+        charge: &Charge,
+        division: &Division,
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let Charge { policy, cost, .. } = *charge;
+        let opened = &self.policies[policy];
+        let tenant = self.fingerprint(&charge.key);
+        let ask = self.ask(&charge.key.root(), cost);
+        let mut seat = division.seat(ask.fingerprint, (tenant, charge.weight));
+        if cost > 0 && opened.limit.is_none() && !opened.blocks.are_any() {
+            let now = self.clock.now();
+            let share = seat.ask(now);
+            let sink = &mut OutcomeSink {
+                wanted,
+                policy,
+                outcomes,
+            };
+            if share.needs(cost) == cost
+                && let Some(allowed) = opened.counter.decide_at_once(None, ask, now, Some(sink))
+            {
+                seat.conclude(allowed, cost);
+                let taken = if allowed { cost } else { 0 };
+                outcomes.change_each(|_, outcome| {
+                    share.tell(outcome, (cost, taken), |it| {
+                        it.retry_micros().unwrap_or_default()
+                    });
+                });
+                return allowed;
+            }
+        }
+        let mut decision = Decision::new(&self.clock, wanted, Purpose::Charge);
+        let part = Part::new(policy, opened, ask, opened.limit, charge.effect());
+        decision.add_for(tenant, seat, part);
+        decision.decide(outcomes)
     }
 
     /// Decides a request that concerns one policy alone.

@@ -44,10 +44,10 @@ impl<'a> Decision<'a> {
         for (place, seat) in &mut self.seats {
             let part = &self.parts[*place];
             let cost = part.ask.cost;
-            if writes && allowed && part.charges() {
-                seat.charge(cost);
-            } else if writes && cost > 0 && !part.allowed && self.purpose == Purpose::Charge {
-                seat.refuse(cost);
+            let has_passed = writes && allowed && part.charges();
+            let is_refused = self.purpose == Purpose::Charge && cost > 0 && !part.allowed;
+            if has_passed || is_refused {
+                seat.conclude(has_passed, cost);
             }
         }
         outcomes.change_each(|policy, outcome| {
@@ -58,15 +58,9 @@ impl<'a> Decision<'a> {
             let Some(share) = &part.share else {
                 return;
             };
-            let is_charged = allowed && part.charges();
-            let taken = if is_charged { part.ask.cost } else { 0 };
-            let left = share.of(outcome.remaining(), taken);
-            if outcome.is_allowed() {
-                *outcome = outcome.with_remaining(left);
-            } else if !outcome.is_blocked() && !share.is_below(part.ask.cost) {
-                let wait = part.wait(share, now);
-                *outcome = outcome.with_remaining(left).denied(Some(wait));
-            }
+            let cost = part.ask.cost;
+            let taken = if allowed && part.charges() { cost } else { 0 };
+            share.tell(outcome, (cost, taken), |_| part.wait(share, now));
         });
     }
 }

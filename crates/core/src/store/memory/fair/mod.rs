@@ -12,11 +12,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::shares::Shares;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
+use crate::decision::Outcome;
 use crate::policy::Fair;
 use crate::store::Amendment;
 use crate::store::hashed::Hashed;
 
 pub(super) use self::shares::{Scale, Share};
+
+impl Share {
+    /// Writes into an outcome what is left for the tenant, and how long it waits. `taken` is what this request has taken.
+    pub(super) fn tell(
+        &self,
+        outcome: &mut Outcome,
+        (cost, taken): (u32, u32),
+        wait: impl FnOnce(&Outcome) -> Micros,
+    ) {
+        let left = self.of(outcome.remaining(), taken);
+        if outcome.is_allowed() {
+            *outcome = outcome.with_remaining(left);
+        } else if !outcome.is_blocked() && !self.is_below(cost) {
+            let wait = wait(outcome);
+            *outcome = outcome.with_remaining(left).denied(Some(wait));
+        }
+    }
+}
 
 /// The tenants of a policy.
 #[derive(Debug)]
@@ -155,19 +174,13 @@ impl Seat<'_> {
         }
     }
 
-    /// Charges the tenant, whose request has passed.
-    pub(super) fn charge(&mut self, cost: u32) {
+    /// Charges the tenant if its request has passed, and else notes that the limit has refused it.
+    pub(super) fn conclude(&mut self, has_passed: bool, cost: u32) {
         let (tenant, scale) = (self.tenant, self.scale);
-        if let Some(shares) = self.shares() {
-            shares.charge(tenant, cost, &scale);
-        }
-    }
-
-    /// Notes that the limit has refused the request.
-    pub(super) fn refuse(&mut self, cost: u32) {
-        let (tenant, scale) = (self.tenant, self.scale);
-        if let Some(shares) = self.shares() {
-            shares.refuse(tenant, cost, &scale);
+        match self.shares() {
+            Some(shares) if has_passed => shares.charge(tenant, cost, &scale),
+            Some(shares) => shares.refuse(tenant, cost, &scale),
+            None => {}
         }
     }
 

@@ -251,7 +251,7 @@ impl Shares {
         if let Some(place) = self.place_of(name) {
             let time = scale.time_of(units);
             self.change(place, |tenant, _| {
-                tenant.tag += time / f64::from(tenant.weight)
+                tenant.tag += time / f64::from(tenant.weight);
             });
         }
     }

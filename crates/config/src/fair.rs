@@ -1,0 +1,59 @@
+//! Limits that are divided among tenants.
+
+use super::store::ReadStore;
+use super::walk::{At, TableAt};
+use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::policy::{Fair, Http, Policy};
+
+/// Divides the limit of a policy, if its table says so.
+pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http> {
+    let remedy = "say among whom the limit is shared, such as fair = \"api_key\"";
+    for field in ["weights", "active_for"] {
+        table.needs(field, "fair", remedy);
+    }
+    let Some(at) = table.get("fair") else {
+        return policy;
+    };
+    for field in [
+        "wait_up_to",
+        "reserve",
+        "hours",
+        "key_limits",
+        "operations",
+        "limit_by",
+    ] {
+        table.either("fair", field);
+    }
+    if table.is_on("adapt") {
+        table.either("fair", "adapt");
+    }
+    let mut fair = Fair::new();
+    if let Some(time) = table.get("active_for").and_then(At::duration) {
+        fair = fair.active_for(time);
+    }
+    let weights = table.get("weights").and_then(At::entries);
+    for (plan, weight) in weights.into_iter().flatten() {
+        if let Some(weight) = weight.integer() {
+            fair = fair.weight(plan.text, weight);
+        }
+    }
+    match at.common().key(at) {
+        Some(tenant) => policy.fair_by(tenant.key, fair),
+        None => policy,
+    }
+}
+
+/// Rejects a limit that is divided, where the policies together or the store do not go with that.
+pub(super) fn check(
+    policies: &[(String, TableAt<'_>)],
+    limiter: LimiterBuilder,
+    store: Option<&ReadStore>,
+) -> Option<()> {
+    let Some(at) = policies.iter().find_map(|(_, table)| table.get("fair")) else {
+        return Some(());
+    };
+    if store.is_some_and(ReadStore::is_shared) {
+        return at.refuse("only the state of this process is divided among tenants; leave the table [store] out, or `fair`");
+    }
+    at.made(limiter.build()).map(drop)
+}

@@ -1,0 +1,83 @@
+//! Fair shares in a file: the tenant, its weight, and what they do not go with.
+
+use crate::scene::{config, get, layer, mistakes, send};
+
+const FAIR: &str = r#"default_plan = "free"
+
+[policies.upstream]
+algorithm = "token-bucket"
+quota = "10/hour"
+key = "global"
+fair = { header = "x-tenant" }
+weights = { pro = 3 }
+active_for = "1h"
+
+[plans.free]
+[plans.pro]
+
+[plan_of]
+from = ["10.0.0.0/8"]
+header = "x-plan"
+"#;
+
+#[test]
+fn tenants_share_one_limit() {
+    let layer = layer(&config(FAIR));
+    let by = |tenant: &str| send(&layer, get("/").header("x-tenant", tenant)).status;
+    for _ in 0..9 {
+        assert_eq!(by("hog"), 200);
+    }
+    assert_eq!(by("ann"), 200);
+    assert_eq!(by("ann"), 429, "all of it is spent");
+    assert_eq!(by("hog"), 429);
+}
+
+#[test]
+fn what_it_does_not_go_with_is_told_with_its_line() {
+    let with = |line: &str| format!("{FAIR}\n").replace("weights =", &format!("{line}\nweights ="));
+    for (line, remedy) in [
+        ("wait_up_to = \"1s\"", "`fair`"),
+        ("reserve = 2\nlow_priority = { method = \"GET\" }", "`fair`"),
+        ("key_limits = { keys = { a = \"5/hour\" } }", "`fair`"),
+    ] {
+        let told = mistakes(&with(line)).join("\n");
+        assert!(told.contains(remedy), "{line}: {told}");
+    }
+    for (from, to, remedy) in [
+        ("token-bucket", "fixed-window", "TokenBucket"),
+        ("10/hour", "4/hour", "at least 5"),
+        ("{ pro = 3 }", "{ gold = 3 }", "gold"),
+        ("{ pro = 3 }", "{ pro = 0 }", "1 to 100"),
+        ("\"1h\"", "\"2h\"", "to an hour"),
+        (
+            "[plans.free]",
+            "[plans.free]\nupstream = \"20/hour\"",
+            "one limit",
+        ),
+        ("fair = { header = \"x-tenant\" }\n", "", "say among whom"),
+    ] {
+        let told = mistakes(&FAIR.replace(from, to)).join("\n");
+        assert!(told.contains(remedy), "{to}: {told}");
+    }
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_store_in_redis_is_refused() {
+    let text = format!("{FAIR}\n[store]\nredis = \"redis://127.0.0.1:1\"\n");
+    let told = mistakes(&text).join("\n");
+    assert!(told.contains("only the state of this process"), "{told}");
+}
+
+#[test]
+fn a_level_of_a_tree_is_not_divided() {
+    let text = r#"
+[policies.spend]
+algorithm = "token-bucket"
+levels = [
+    { name = "org", key = { header = "x-org" }, quota = "10/hour", fair = "client_ip" },
+]
+"#;
+    let told = mistakes(text).join("\n");
+    assert!(told.contains("beside the tree"), "{told}");
+}
