@@ -300,6 +300,17 @@ impl Policy<Http> {
         self
     }
 
+    /// Describes the key, or the root of it, if the policy counts requests of every kind and it is known what it reads.
+    pub(crate) fn always_counts(&self, are_roots: bool) -> Option<String> {
+        let Http { key, when, .. } = &self.reads;
+        let known = if are_roots {
+            key.root()
+        } else {
+            key.identity()
+        };
+        known.filter(|_| when.is_none() && self.rule.is_limited())
+    }
+
     /// Describes this policy for the comparison with others. Each policy may apply to some requests only.
     pub(crate) fn scope(&self) -> Scope<'_> {
         let reads = &self.reads;

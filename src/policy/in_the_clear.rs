@@ -92,6 +92,10 @@ impl Extract for CheckedKey {
         self.key.identity()
     }
 
+    fn root(&self) -> Option<String> {
+        self.key.root()
+    }
+
     fn is_of_this_process(&self) -> bool {
         self.key.is_of_this_process()
     }

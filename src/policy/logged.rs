@@ -36,6 +36,10 @@ impl Extract for OrLogged {
         self.0.identity()
     }
 
+    fn root(&self) -> Option<String> {
+        self.0.root()
+    }
+
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
         Self::or_logged(head, self.0.plain(head))
     }

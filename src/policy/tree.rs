@@ -167,6 +167,10 @@ impl Extract for LevelKey {
         Some(parts.collect::<Option<Vec<_>>>()?.join(" / "))
     }
 
+    fn root(&self) -> Option<String> {
+        self.0.first()?.key.root()
+    }
+
     fn credential_in_the_clear(&self) -> Option<String> {
         let mut parts = self.0.iter();
         parts.find_map(|part| part.key.credential_in_the_clear())

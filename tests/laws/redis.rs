@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::Decision;
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
 use tower_ratelimit::{
@@ -120,6 +121,39 @@ impl Redis {
             command.arg(arguments);
             let answer = command.query(&mut scene.connection.borrow_mut());
             answer.expect("the command is good")
+        })
+    }
+}
+
+/// A limiter with groups of which one pays, on the same server.
+pub(crate) struct ChoosingInRedis {
+    limiter: Limiter,
+}
+
+impl crate::either_or::Chooser for ChoosingInRedis {
+    const PRICE: u32 = 25;
+
+    fn new(builder: LimiterBuilder) -> Self {
+        SCENE.with(|scene| {
+            // Each case begins with new states.
+            let (): () = redis::cmd("FLUSHALL")
+                .query(&mut scene.connection.borrow_mut())
+                .expect("the command is good");
+            let limiter = builder.store(scene.store.clone()).build();
+            Self {
+                limiter: limiter.expect("the policies are good"),
+            }
+        })
+    }
+
+    fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter) -> F) -> T
+    where
+        F: IntoFuture<Output = Result<T, StoreError>>,
+    {
+        SCENE.with(|scene| {
+            scene.clock.set_micros(Micros::new(at));
+            let answer = scene.runtime.block_on(ask(&self.limiter).into_future());
+            answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
         })
     }
 }

@@ -12,6 +12,7 @@ mod connecting;
 mod counted_nodes;
 mod damage;
 mod denials;
+mod either_or;
 mod expiry;
 mod factors;
 #[cfg(feature = "calendar")]

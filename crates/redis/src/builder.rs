@@ -179,6 +179,8 @@ impl RedisStoreBuilder {
     /// - a request that is also charged to a policy that is not leased, or is soft, or is charged to several
     ///   keys of a cluster.
     ///
+    /// A limiter or a layer of which one of several policies pays (`first_of`) cannot be built over a store that leases.
+    ///
     /// Before a process ends, call [`RedisStore::give_leases_back`].
     pub fn lease(self, lease: Lease) -> Self {
         Self {

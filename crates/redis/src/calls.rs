@@ -239,6 +239,20 @@ impl Calls {
         answer
     }
 
+    /// Returns whether one of several charges is to be made and they may be on several servers, so that no script can choose.
+    pub(super) fn cannot_choose(&self, charges: &[Charge]) -> bool {
+        let mut each = charges.iter();
+        each.any(|charge| charge.alternative.is_some()) && !self.are_together(charges)
+    }
+
+    /// Returns the remembered denials, if the denial of such charges is remembered. Of several charges of which one is made, another
+    /// may have room sooner than was told.
+    pub(super) fn denials_of(&self, charges: &[Charge]) -> Option<&DenialCache> {
+        let is_one_of_several = |charge: &Charge| charge.alternative.is_some();
+        let denials = self.denials.as_ref();
+        denials.filter(|_| !charges.iter().any(is_one_of_several))
+    }
+
     /// Returns whether one server has the keys of all these charges.
     pub(super) fn are_together(&self, charges: &[Charge]) -> bool {
         let Some(first) = charges.first() else {
@@ -414,6 +428,12 @@ impl Calls {
         for charge in charges {
             let is_soft = charge.softness().into();
             self.put(&mut call, &mut names, charge, charge.cost, is_soft);
+        }
+        if charges.iter().any(|charge| charge.alternative.is_some()) {
+            for charge in charges {
+                let place = charge.alternative();
+                call.place(place.map(|place| (place.group(), place.rank())));
+            }
         }
         let answer = self.run(&self.take, &call, charges, until).await;
         let answer = self.watched(answer.and_then(|value| ScriptReply::of_taking(value, charges)));

@@ -20,7 +20,7 @@ use tower_ratelimit_core::__internal::{Instead, Standby, away};
 use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcomes;
-use tower_ratelimit_core::error::StoreError;
+use tower_ratelimit_core::error::{StoreError, StoreErrorKind};
 use tower_ratelimit_core::observe::StoreStats;
 use tower_ratelimit_core::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Wanted};
 
@@ -44,6 +44,9 @@ impl RedisLedger {
         if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
             return Charged::Now(Ok(false));
         }
+        if calls.cannot_choose(charges) {
+            return Charged::Now(Err(apart()));
+        }
         if let Some(leases) = &calls.leases
             && matches!(purpose, Purpose::Charge)
             && let Some(answer) = calls.lend(leases, charges, outcomes)
@@ -57,7 +60,7 @@ impl RedisLedger {
         if is_away {
             return calls.ask_without_server(charges, purpose, outcomes);
         }
-        let denials = calls.denials.as_ref();
+        let denials = calls.denials_of(charges);
         let denials = denials.filter(|_| matches!(purpose, Purpose::Charge));
         let sent = denials.map(|denials| denials.send(charges, Instant::now()));
         calls.ask_server(charges, purpose, sent)
@@ -73,6 +76,9 @@ impl RedisLedger {
         if !charges.iter().all(|charge| calls.counts(charge)) || charges.is_empty() {
             return Reply::Now(Ok((0, Outcomes::new(Micros::ZERO))));
         }
+        if calls.cannot_choose(charges) {
+            return Reply::Now(Err(apart()));
+        }
         let is_away = calls.watch.is_away(charges);
         // A denied request is one of one unit.
         let mut ones = Charges::from_slice(charges);
@@ -86,7 +92,7 @@ impl RedisLedger {
             let watch = &calls.watch;
             return watch.decide_without(&calls.standby, charges, Standby::take_up_to);
         }
-        let denials = calls.denials.as_ref();
+        let denials = calls.denials_of(charges);
         let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
         let (calls, charges) = (Arc::clone(calls), Charges::from_slice(charges));
         self.0.apart_in_time((charges[0].key, 2), async move {
@@ -169,6 +175,13 @@ impl RedisLedger {
     }
 }
 
+/// Returns the error for charges between which no server can choose.
+fn apart() -> StoreError {
+    let cause = "the policies of `first_of`, and those charged with them, have keys that may be on several servers of the \
+                 cluster: let all have the same key, or keys of one root, such as levels of a tree";
+    StoreError::new(StoreErrorKind::Unsupported).caused_by(cause)
+}
+
 impl Purpose {
     /// Returns the decision of the standby for such a request.
     fn without_server(self) -> Instead<Outcomes> {
@@ -229,7 +242,7 @@ impl Calls {
             purpose => matches!(purpose, Purpose::Charge),
         };
         let asked = (charges, &*self.policies);
-        let denials = self.denials.as_ref().filter(|_| may_tell);
+        let denials = self.denials_of(charges).filter(|_| may_tell);
         let is_replayed =
             denials.is_some_and(|denials| denials.replay(asked, Instant::now(), is_away, outcomes));
         if is_replayed {
@@ -369,7 +382,11 @@ impl Ledger for RedisLedger {
 
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
         let is_opened = charges.iter().all(|charge| self.0.counts(charge));
-        if !is_opened || charges.is_empty() || self.0.watch.is_away(charges) {
+        if !is_opened
+            || charges.is_empty()
+            || self.0.cannot_choose(charges)
+            || self.0.watch.is_away(charges)
+        {
             return self.peek(charges).map(|peeked| peeked.map(Outlook::from));
         }
         let (calls, charges) = (Arc::clone(&self.0), Charges::from_slice(charges));

@@ -76,7 +76,7 @@ use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::error::ConfigError;
 use tower_ratelimit_core::key::IntoKey;
 use tower_ratelimit_core::policy::Policy;
-use tower_ratelimit_core::store::{Availability, NodeCount, Store};
+use tower_ratelimit_core::store::{Availability, NodeCount, Payers, Store};
 
 pub use self::builder::RedisStoreBuilder;
 pub use self::lease_options::Lease;
@@ -212,6 +212,18 @@ impl Store for RedisStore {
 
     fn holds_slots(&self) -> bool {
         true
+    }
+
+    fn chooses_payers(&self) -> Payers {
+        if self.lease.is_some() {
+            Payers::None(
+                "leave `lease` out, or give the policies of `first_of` a store without it: a node that holds units cannot choose who pays",
+            )
+        } else if self.link.is_divided() {
+            Payers::OfOneRoot
+        } else {
+            Payers::OfAnyKeys
+        }
     }
 
     fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {

@@ -32,6 +32,8 @@ struct Kind {
     verb: &'static str,
     /// The time, if the server does not use its own.
     moment: Option<Micros>,
+    /// Whether some charges are one of several, of which one is made.
+    chooses: bool,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,8 @@ struct QueryCharge {
     rule: Rule,
     cost: u32,
     softness: u8,
+    /// Its place among charges of which one is made: the group, and the rank in it.
+    place: Option<(u8, u8)>,
     /// The question to the script that grants units.
     ask: Option<Box<Ask>>,
 }
@@ -48,6 +52,8 @@ struct QueryCharge {
 pub(super) struct Deciding {
     policies: Arc<[OpenedPolicy]>,
     script: Script,
+    /// The script for requests of which one of several charges is made.
+    choosing: Script,
     lending: Option<Lending>,
 }
 
@@ -65,7 +71,11 @@ impl Query {
     /// server's clock, which waits for its answer until `until`.
     pub(super) fn new(verb: &'static str, moment: Option<Micros>, until: Instant) -> Self {
         Self {
-            kind: Kind { verb, moment },
+            kind: Kind {
+                verb,
+                moment,
+                chooses: false,
+            },
             until,
             key: Key::MISSING,
             charges: SmallVec::new(),
@@ -82,6 +92,9 @@ impl Query {
         if self.charges.is_empty() {
             self.key = charge.key;
         }
+        let place = charge.alternative();
+        let place = place.map(|place| (place.group(), place.rank()));
+        self.kind.chooses |= place.is_some();
         self.charges.push(QueryCharge {
             key,
             rule: Rule {
@@ -90,13 +103,23 @@ impl Query {
             },
             cost: charge.cost,
             softness: charge.softness(),
+            place,
             ask,
         });
     }
 
     /// Returns whether another query is of the same charges, perhaps for other keys.
     fn is_like(&self, other: &Self) -> bool {
-        let what = |charge: &QueryCharge| (charge.rule, charge.cost, charge.softness);
+        let what = |charge: &QueryCharge| {
+            let QueryCharge {
+                rule,
+                cost,
+                softness,
+                place,
+                ..
+            } = *charge;
+            (rule, cost, softness, place)
+        };
         self.charges
             .iter()
             .map(what)
@@ -140,6 +163,9 @@ impl Operation for Query {
             Some(lending) if kind.is_some_and(|kind| kind.verb == LEASE) => {
                 (&lending.script, encoder.leases(lending, queries))
             }
+            _ if kind.is_some_and(|kind| kind.chooses) => {
+                (&encoder.choosing, encoder.decisions(queries))
+            }
             _ => (&encoder.script, encoder.decisions(queries)),
         }
     }
@@ -160,6 +186,7 @@ impl Deciding {
         Self {
             policies: Arc::clone(policies),
             script: Script::of(&rules, include_str!("charge.lua")),
+            choosing: Script::of(&rules, include_str!("first_of.lua")),
             lending,
         }
     }
@@ -209,6 +236,7 @@ impl Deciding {
     fn decisions<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let kind = queries.clone().next().map(|query| query.kind);
         let moment = kind.and_then(|kind| kind.moment);
+        let chooses = kind.is_some_and(|kind| kind.chooses);
         let mut call = Call::at(moment);
         call.argument(kind.map_or("", |kind| kind.verb));
         let charges = queries.clone().flat_map(|query| &query.charges);
@@ -241,6 +269,9 @@ impl Deciding {
                 call.argument(place(&rules, &charge.rule));
                 call.argument(charge.cost);
                 call.argument(charge.softness);
+                if chooses {
+                    call.place(charge.place);
+                }
             }
             for query in once(first).chain(left.by_ref().take(behind)) {
                 for charge in &query.charges {

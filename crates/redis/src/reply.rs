@@ -30,6 +30,8 @@ pub(super) struct KeyReply {
     at: Micros,
     /// Whether the policy allows it.
     fits: bool,
+    /// Whether another charge is made in its place.
+    is_passed: bool,
     /// Whether this refusal has blocked the key.
     is_penalized: bool,
     /// How much longer the key is blocked.
@@ -63,6 +65,7 @@ impl ScriptReply {
             charge: *charge,
             at,
             fits: false,
+            is_passed: false,
             is_penalized: false,
             blocked: Micros::ZERO,
             own: None,
@@ -178,13 +181,18 @@ impl ScriptReply {
     /// Returns the outcomes at the moment of the answer.
     pub(super) fn outcomes(&self, policies: &[OpenedPolicy]) -> Outcomes {
         let mut outcomes = Outcomes::new(self.at());
-        for reply in &self.each {
+        for reply in self.each.iter().filter(|reply| !reply.is_passed) {
             let policy = reply.charge.policy;
             if let Some(counted) = policies.get(policy) {
                 outcomes.push(policy, reply.outcome(counted, Micros::ZERO));
             }
         }
         outcomes.put_in_order();
+        if self.each.iter().any(KeyReply::is_one_of_several) {
+            let charges = self.each.iter().map(|reply| reply.charge);
+            let charges: SmallVec<[Charge; 4]> = charges.collect();
+            Charge::keep_one_of_each(&charges, &mut outcomes);
+        }
         if (self.each.len() > 1 || self.blocks().any(|(_, left)| left > Micros::ZERO))
             && policies.iter().any(|policy| policy.algorithm.has_hours())
         {

@@ -80,6 +80,16 @@ impl Call {
         }
     }
 
+    /// Adds the group and the rank of a charge of which one of several is made, or nothing.
+    pub(super) fn place(&mut self, place: Option<(u8, u8)>) {
+        if let Some((group, rank)) = place {
+            self.numbers([group, rank].map(u64::from));
+        } else {
+            self.argument("");
+            self.argument(0);
+        }
+    }
+
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(name);
         command.arg(script).arg(self.keys.ends.len());

@@ -1,7 +1,8 @@
 -- Takes as much as there is, in one step: the most units that all policies grant, and each is charged so many or
 -- the cost of its own charge, if that is less. KEYS: the state of each charge. ARGV: the time, or nothing; the verb;
 -- then for each key its rule, its cost, whether it is soft as in `charge.lua`, four numbers of the rule, the limit first,
--- and its hours or nothing.
+-- and its hours or nothing. If some charges are one of several, as in `first_of.lua`, there follow for each charge its
+-- group and its place in it; then the first of a group that grants any unit is charged.
 -- Returns the number of units and, behind a `;`, the time and the text of each charge, as `charge.lua` does.
 local now, shortest = moment(ARGV[1])
 local units, is_blocked, charges = 0, false, {}
@@ -29,17 +30,35 @@ for index = 1, #KEYS do
   if leased > 0 then
     own = marking().text_of({lease = marks.lease}) .. '|' .. own
   end
-  is_blocked = is_blocked or blocked ~= '0' and ARGV[at + 2] ~= '2'
   units = math.max(units, most)
   charges[index] = {
-    rule = rule, most = most, is_soft = is_soft, is_blocked = blocked ~= '0', state = state, marks = marks, text = text,
+    rule = rule, most = most, softness = ARGV[at + 2], is_soft = is_soft, is_blocked = blocked ~= '0', state = state, marks = marks, text = text,
     changed = changed, grants = math.max(granted(rule, state, most + leased, limit, a, b, c) - leased, 0),
     answer = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c, longest and hours}, longest = longest,
   }
 end
+local places, payers = 8 * #KEYS + 2, {}
+if #ARGV > places then
+  for index, charge in ipairs(charges) do
+    charge.group, charge.rank = ARGV[places + 2 * index - 1], ARGV[places + 2 * index] + 0
+    local gives = not charge.is_blocked and (charge.most == 0 or charge.grants > 0)
+    if charge.group ~= '' and gives and charge.rank < (payers[charge.group] or math.huge) then
+      payers[charge.group] = charge.rank
+    end
+  end
+  for _, charge in ipairs(charges) do
+    local payer = payers[charge.group]
+    charge.is_passed = charge.group ~= '' and charge.rank ~= payer and (payer or charge.softness == '4')
+    -- A charge of a group limits the others as one that is always made.
+    charge.is_soft = charge.group == '' and charge.is_soft
+  end
+end
 for _, charge in ipairs(charges) do
-  if charge.most > 0 and not charge.is_soft then
-    units = math.min(units, charge.grants)
+  if not charge.is_passed then
+    is_blocked = is_blocked or charge.is_blocked and charge.softness ~= '2'
+    if charge.most > 0 and not charge.is_soft then
+      units = math.min(units, charge.grants)
+    end
   end
 end
 if is_blocked then
@@ -52,7 +71,7 @@ for index, charge in ipairs(charges) do
   -- Where nothing is to be had, one unit is asked for, and denied.
   local cost = math.min(charge.most, math.max(units, 1))
   local fits = limit > 0 and cost <= charge.grants
-  local charged = units > 0 and fits and cost > 0 and not charge.is_blocked
+  local charged = units > 0 and fits and cost > 0 and not charge.is_blocked and not charge.is_passed
   if charged then
     rule.charge(state, now, cost, unpack(charge.numbers))
   end
@@ -64,6 +83,6 @@ for index, charge in ipairs(charges) do
     or text and dies_wrongly(rule, KEYS[index], state, now, charge.longest, unpack(charge.numbers))) then
     save(rule, KEYS[index], state, text, charge.marks, now, shortest, charge.longest, unpack(charge.numbers))
   end
-  answer[index + 1] = (fits and ';1' or ';0') .. charge.answer .. (text or '')
+  answer[index + 1] = (charge.is_passed and ';4' or fits and ';1' or ';0') .. charge.answer .. (text or '')
 end
 return table.concat(answer)

@@ -53,6 +53,15 @@ pub trait Extract: Send + Sync + 'static {
         None
     }
 
+    /// Describes what this extractor reads for the root of the key, as [`identity`](Self::identity) does; that is all of it, except
+    /// for the key of a level of a tree.
+    ///
+    /// With it, a layer over a Redis Cluster finds out when it is built that the policies of
+    /// [`first_of`](crate::middleware::RateLimitLayerBuilder::first_of) are in different slots.
+    fn root(&self) -> Option<String> {
+        self.identity()
+    }
+
     /// Returns the credential that is in the key as the client has sent it, such as `header authorization`.
     /// `None` if there is none, or if that is unknown, as for a closure.
     ///

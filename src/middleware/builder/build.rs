@@ -15,7 +15,7 @@ use crate::plan::Plans;
 use crate::policy::warn_of_sharing;
 use crate::policy::{Http, Policy};
 use crate::response::Answers;
-use crate::store::Store;
+use crate::store::{Payers, Store};
 
 /// An option that an interceptor does not support: its name, whether a policy has it, and the remedy.
 #[cfg(feature = "tonic")]
@@ -111,6 +111,22 @@ impl<S> RateLimitLayerBuilder<S> {
 }
 
 impl<S: Store> RateLimitLayerBuilder<S> {
+    /// Returns two policies between which the store cannot choose who pays, if it is known that their keys differ.
+    fn policies_apart(&self) -> Option<[String; 2]> {
+        let are_roots = match self.limiter.its_store().chooses_payers() {
+            Payers::OfOneRoot => true,
+            Payers::OfOneKey => false,
+            _ => return None,
+        };
+        let known = |policy: &Policy<Http>| {
+            Some((policy.name().to_owned(), policy.always_counts(are_roots)?))
+        };
+        let mut known = self.policies.iter().filter_map(known);
+        let (first, its) = known.next()?;
+        let (other, _) = known.find(|(_, key)| *key != its)?;
+        Some([first, other])
+    }
+
     /// Builds the layer. A router takes the layer, not a `Result`: `.layer(builder.build()?)`.
     ///
     /// # Errors
@@ -140,15 +156,24 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             self.policies.iter_mut().for_each(warn_of_sharing);
         }
         let pointless = self.pointless();
+        let apart = self.policies_apart();
         let (policies, readers): (Vec<_>, Vec<_>) =
             self.policies.into_iter().map(Policy::split).unzip();
         let is_resolved = self.sources.resolver.is_some();
         let is_no_plan_named = self.sources.plan_of.is_none() && !is_resolved;
         let limiter = self.limiter.for_layer(is_resolved, is_no_plan_named);
         let (limiter, policies) = limiter.open_for(policies)?;
-        // Of policies of which one pays, the laxest may be the last resort.
-        if limiter.groups().next().is_none() {
-            pointless.iter().for_each(Pointless::warn);
+        match (limiter.groups().next(), apart) {
+            (Some(group), Some([first, other])) => {
+                let remedy = format!(
+                    "let {first:?} and {other:?} have the same key, or make them levels of one tree: this store decides in one step \
+                     on keys that it has in one place, and `first_of` needs one step; or take a store on one server"
+                );
+                return Err(ConfigError::quoting("first_of", group, remedy));
+            }
+            (Some(_), None) => {}
+            // Of policies of which one pays, the laxest may be the last resort.
+            (None, _) => pointless.iter().for_each(Pointless::warn),
         }
         let answers = Answers::new(self.answers, &policies);
         let mut gate = Gate::new(&policies, readers, limiter.erased(), answers);

@@ -4,16 +4,19 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::policy::{Mode, Penalty};
+use tower_ratelimit::policy::{Mode, Penalty, Rule};
+use tower_ratelimit::store::{Change, Changed, Items, MemoryLedger, Reply, Store};
 use tower_ratelimit::{
     Concurrency, ConfigError, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock,
-    MemoryStore, Policy, SharedStore, TokenBucket,
+    MemoryStore, Policy, RateLimitLayer, SharedStore, StoreError, TokenBucket, key,
 };
 
 use super::{DAY, HOUR};
+use crate::support::driver::now;
 use crate::support::items::Map;
 
 fn day(name: &str, limit: u32) -> Policy {
@@ -314,15 +317,101 @@ fn what_does_not_go_with_it_is_refused_with_a_remedy() {
     }
 }
 
+/// A store that does not say that it chooses.
+struct Silent(MemoryStore);
+
+impl Store for Silent {
+    type Ledger = MemoryLedger;
+
+    fn open(&self, policies: &[Rule]) -> Result<MemoryLedger, ConfigError> {
+        self.0.open(policies)
+    }
+}
+
 #[test]
 fn a_store_that_cannot_choose_is_refused() {
-    let store = SharedStore::new(Map::new(&ManualClock::new()));
     let policies = [day("plan", 2), day("credits", 3)];
-    let builder = Limiter::builder().policies(policies).store(store);
+    let builder = Limiter::builder().policies(policies);
+    let builder = builder.store(Silent(MemoryStore::new()));
     let error = builder.first_of("spend", ["plan", "credits"]).build();
     let error = error.unwrap_err().to_string();
     assert!(
         error.contains("first_of") && error.contains("MemoryStore"),
+        "{error}"
+    );
+}
+
+/// A plan of 2 and credits of 1, over items that other processes share.
+fn shared(store: impl Store) -> Limiter {
+    let policies = [day("plan", 2), day("credits", 1), day("all", 9)];
+    let builder = Limiter::builder().policies(policies);
+    let builder = builder.first_of("spend", ["plan", "credits"]);
+    builder.store(store).build().unwrap()
+}
+
+#[test]
+fn nodes_that_share_items_choose_together() {
+    let map = Map::new(&ManualClock::new());
+    let nodes = [(); 2].map(|()| shared(SharedStore::new(map.clone())));
+    let payers = (0..4).map(|request| {
+        let decision = now(nodes[request % 2].check("ann", 1)).unwrap();
+        decision.payer("spend").map(str::to_owned)
+    });
+    let payers: Vec<_> = payers.collect();
+    let expected = [Some("plan"), Some("plan"), Some("credits"), None];
+    assert_eq!(payers, expected.map(|payer| payer.map(str::to_owned)));
+    let taken = now(nodes[0].take_up_to("bob", 9)).unwrap();
+    assert_eq!((taken.0, taken.1.payer("spend")), (2, Some("plan")));
+}
+
+/// Another member has room long before the told wait is over.
+#[test]
+fn a_denial_is_not_remembered_for_a_group() {
+    let map = Map::new(&ManualClock::new());
+    let remembering = SharedStore::new(map.clone()).remember_denials_for(HOUR);
+    let (limiter, other) = (shared(remembering), shared(SharedStore::new(map)));
+    let passes = || now(limiter.check("ann", 1)).unwrap().is_allowed();
+    assert_eq!([(); 5].map(|()| passes()), [true, true, true, false, false]);
+    now(other.refund_with([("credits", "ann", 1)]).unwrap()).unwrap();
+    assert!(passes());
+}
+
+/// A map that changes one item at a time.
+#[derive(Clone, Debug)]
+struct OneByOne(Map);
+
+impl Items for OneByOne {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        self.0.update(change)
+    }
+
+    fn at_once(&self) -> usize {
+        1
+    }
+}
+
+#[test]
+fn items_that_change_one_at_a_time_need_one_key() {
+    let store = || SharedStore::new(OneByOne(Map::new(&ManualClock::new())));
+    let limiter = shared(store());
+    assert!(now(limiter.check("ann", 1)).unwrap().is_allowed());
+    let apart = [("plan", "ann", 1), ("all", "bob", 1)];
+    let error = now(limiter.check_with(apart).unwrap()).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unsupported);
+    let layer = |second| {
+        let policies = [("plan", "x-a"), ("credits", second)];
+        let policies = policies.map(|(name, header)| day(name, 1).key(key::header(header)));
+        let builder = RateLimitLayer::builder().policies(policies);
+        let builder = builder.first_of("spend", ["plan", "credits"]);
+        builder
+            .store(store())
+            .build()
+            .map_err(|error| error.to_string())
+    };
+    assert!(layer("x-a").is_ok());
+    let error = layer("x-b").unwrap_err();
+    assert!(
+        error.contains("first_of") && error.contains("same key"),
         "{error}"
     );
 }

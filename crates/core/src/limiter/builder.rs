@@ -12,7 +12,7 @@ use crate::error::ConfigError;
 use crate::key::Key;
 use crate::plan::{PlanOf, Plans, Resolver, ResolverOf, Sources};
 use crate::policy::{FirstOf, Groups, Mode, Modes, Policy, check_names};
-use crate::store::{Guarded, MemoryStore, Store};
+use crate::store::{Guarded, MemoryStore, Payers, Store};
 
 /// Builds a [`Limiter`]; see [`Limiter::builder`].
 #[derive(Clone, Debug)]
@@ -306,9 +306,8 @@ impl<S: Store> LimiterBuilder<S> {
         let groups = Groups::find(&self.groups, &self.policies)?;
         self.check_divisions()?;
         if let Some(group) = self.groups.first()
-            && !self.store.chooses_payers()
+            && let Payers::None(remedy) = self.store.chooses_payers()
         {
-            let remedy = "keep the state in this process, by a `MemoryStore`: this store does not choose who pays";
             return Err(ConfigError::quoting("first_of", group.name(), remedy));
         }
         let mut policies = split(self.policies, self.nodes, &self.store)?;

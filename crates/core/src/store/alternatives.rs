@@ -1,7 +1,110 @@
-//! The answers to groups of charges of which one is made.
+//! Groups of charges of which one is made: which one it is, and what is answered about them.
+
+use smallvec::SmallVec;
 
 use super::Charge;
+use crate::clock::Micros;
 use crate::decision::Outcomes;
+use crate::policy::Alternative;
+
+/// The policies between which a store chooses the one that pays: see [`Store::chooses_payers`](super::Store::chooses_payers).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Payers {
+    /// It does not choose. The text says what to do, as the remedy of an error.
+    None(&'static str),
+    /// Policies of any keys.
+    OfAnyKeys,
+    /// Policies whose keys have one root in each request: the same key, or keys of levels of one tree. That goes for the policies
+    /// that are always charged, too.
+    OfOneRoot,
+    /// Policies that have the same key in each request. That goes for the policies that are always charged, too.
+    OfOneKey,
+}
+
+/// What becomes of one of several charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Pays,
+    /// Another one pays, or none has to.
+    IsPassedOver,
+    /// None has room.
+    Denies,
+}
+
+impl Alternative {
+    /// Returns the number of its group. Groups count from 0.
+    pub fn group(self) -> u8 {
+        self.group
+    }
+
+    /// Returns its place in the group. The first that has room is charged.
+    pub fn rank(self) -> u8 {
+        self.rank
+    }
+
+    /// Returns whether the request passes without a charge if no member of the group has room.
+    pub fn is_optional(self) -> bool {
+        self.is_optional
+    }
+
+    /// Chooses among these members of groups, each with whether it has room.
+    pub(super) fn choice(self, members: impl Iterator<Item = (Self, bool)>) -> Choice {
+        let with_room = members.filter(|(its, has_room)| its.group == self.group && *has_room);
+        match with_room.map(|(its, _)| its.rank).min() {
+            Some(rank) if rank == self.rank => Choice::Pays,
+            None if !self.is_optional => Choice::Denies,
+            _ => Choice::IsPassedOver,
+        }
+    }
+}
+
+impl Charge {
+    /// Returns the place of the charge among those of which one is made; `None` if it is always made.
+    pub fn alternative(&self) -> Option<Alternative> {
+        self.alternative
+    }
+
+    /// Keeps one of the outcomes of each group of which one charge is made: that of the first charge that has room. If none has
+    /// room, that of the shortest wait stays, or none if none has to be made.
+    pub fn keep_one_of_each(charges: &[Self], outcomes: &mut Outcomes) {
+        let places = charges.iter();
+        let places = places.filter_map(|charge| Some((charge.policy, charge.alternative?)));
+        keep_one_of_each(&places.collect::<Places>(), outcomes);
+    }
+}
+
+/// The policies that are members of groups.
+pub(super) type Places = SmallVec<[(usize, Alternative); 8]>;
+
+pub(super) fn keep_one_of_each(places: &[(usize, Alternative)], outcomes: &mut Outcomes) {
+    let told = |policy| {
+        let mut each = outcomes.iter();
+        let (_, outcome) = each.find(|(of, _)| *of == policy)?;
+        Some(*outcome)
+    };
+    let members = places.iter();
+    let members = members.filter_map(|&(policy, its)| Some((policy, its, told(policy)?)));
+    let members: SmallVec<[_; 8]> = members.collect();
+    let is_kept = |policy, mine: Alternative| {
+        let room = members.iter();
+        match mine.choice(room.map(|(_, its, outcome)| (*its, outcome.is_allowed()))) {
+            Choice::Pays => true,
+            Choice::IsPassedOver => false,
+            Choice::Denies => {
+                let of_group = members.iter().filter(|(_, its, _)| its.group == mine.group);
+                let soonest = of_group.min_by_key(|(_, its, outcome)| {
+                    let wait = outcome.retry_micros();
+                    (wait.unwrap_or(Micros::new(u64::MAX)), its.rank)
+                });
+                soonest.is_some_and(|(of, ..)| *of == policy)
+            }
+        }
+    };
+    let dropped = members.iter().filter(|(of, its, _)| !is_kept(*of, *its));
+    let dropped: SmallVec<[usize; 8]> = dropped.map(|(policy, ..)| *policy).collect();
+    outcomes.retain(|policy, _| !dropped.contains(&policy));
+}
 
 /// Returns whether these are outcomes of these charges, of which some are one of several: one of each group, and one of each charge that
 /// is always made.

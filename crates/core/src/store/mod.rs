@@ -27,6 +27,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
+pub use self::alternatives::Payers;
 pub use self::amendment::{Amendment, Departure, Taken};
 pub use self::charged::{Charged, Wanted};
 pub(crate) use self::charged::{answered, check};
@@ -80,11 +81,13 @@ pub trait Store {
         false
     }
 
-    /// Returns whether its ledgers choose which of several policies pays:
-    /// [`first_of`](crate::limiter::LimiterBuilder::first_of). The default is `false`: then building a limiter or a layer with
-    /// such a group is an error.
-    fn chooses_payers(&self) -> bool {
-        false
+    /// Returns between which policies its ledgers choose the one that pays:
+    /// [`first_of`](crate::limiter::LimiterBuilder::first_of). By default they do not choose: then building a limiter or a layer
+    /// with such a group is an error.
+    fn chooses_payers(&self) -> Payers {
+        Payers::None(
+            "keep the state in this process, by a `MemoryStore`: this store does not choose who pays",
+        )
     }
 
     /// Returns whether its ledgers divide a limit among tenants: [`Policy::fair`](crate::Policy::fair). The default is `false`: then
@@ -415,7 +418,11 @@ impl Charge {
     // For `tower-ratelimit-redis`.
     #[doc(hidden)]
     pub fn softness(&self) -> u8 {
-        u8::from(self.is_soft) + u8::from(self.is_shadow)
+        match self.alternative {
+            None => u8::from(self.is_soft) + u8::from(self.is_shadow),
+            Some(its) if !its.is_optional() => 3,
+            Some(_) => 4,
+        }
     }
 
     /// Returns what a denial of the charge does to the request.

@@ -12,7 +12,13 @@ use tower_ratelimit_core::decision::Outcome;
 impl KeyReply {
     pub(crate) fn denies(&self) -> bool {
         let is_blocked = self.blocked > Micros::ZERO;
-        !self.charge.is_shadow && (is_blocked || !(self.fits || self.charge.is_soft))
+        !self.is_passed
+            && !self.charge.is_shadow
+            && (is_blocked || !(self.fits || self.charge.is_soft))
+    }
+
+    pub(super) fn is_one_of_several(&self) -> bool {
+        self.charge.alternative.is_some()
     }
 
     pub(crate) fn grant(&self) -> Option<Grant> {

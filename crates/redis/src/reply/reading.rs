@@ -46,6 +46,7 @@ impl ScriptReply {
                     charge,
                     at,
                     fits: fits == "1",
+                    is_passed: fits == "4",
                     is_penalized: fits == "2",
                     blocked,
                     own,

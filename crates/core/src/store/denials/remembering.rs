@@ -97,6 +97,8 @@ impl Remembering {
         let runs_down = |charge: &Charge| {
             let is_settled = self.settled_flag(charge.policy);
             charge.cost == 1
+                // Another policy may have room sooner.
+                && charge.alternative.is_none()
                 && self.policies.get(charge.policy).is_some_and(|runs| *runs)
                 && !is_settled.is_some_and(|it| it.load(Ordering::Relaxed))
         };

@@ -43,7 +43,7 @@ use self::opened::Opened;
 use self::seed::Seed;
 use self::snapshot::Past;
 use self::tables::Tables;
-use super::Store;
+use super::{Payers, Store};
 use crate::clock::{AnyClock, Clock, SystemClock};
 use crate::error::{ConfigError, RestoreError};
 use crate::policy::{Policy, check_names};
@@ -313,8 +313,8 @@ impl Store for MemoryStore {
         true
     }
 
-    fn chooses_payers(&self) -> bool {
-        true
+    fn chooses_payers(&self) -> Payers {
+        Payers::OfAnyKeys
     }
 
     fn divides_limits(&self) -> bool {

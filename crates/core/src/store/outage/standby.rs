@@ -207,8 +207,21 @@ impl Standby {
         failure: Option<StoreError>,
     ) -> Result<Charges, StoreError> {
         let mut here = Charges::new();
+        // Of several policies of which one pays, one that refuses is passed over if another does not.
+        let is_passed_over = |charge: &Charge| {
+            charge.alternative.is_some_and(|mine| {
+                let of_group = |other: &&Charge| {
+                    let its = other.alternative;
+                    its.is_some_and(|its| its.group() == mine.group())
+                };
+                let mut group = charges.iter().filter(of_group);
+                mine.is_optional()
+                    || group.any(|other| self.store_failure(other) != OnStoreFailure::Refuse)
+            })
+        };
         for charge in charges {
             here.push(match self.store_failure(charge) {
+                OnStoreFailure::Refuse if is_passed_over(charge) => continue,
                 // A charge in shadow refuses no request.
                 OnStoreFailure::Refuse if charge.is_shadow => Charge { cost: 0, ..*charge },
                 OnStoreFailure::Local => shares.charge(*charge),

@@ -13,6 +13,7 @@ use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::store::alternatives::{Choice, Places, keep_one_of_each};
 use crate::store::{Amendment, DAMAGED, KeyOutlook};
 
 /// A change to some items, in one step; see [`Items::update`](super::Items::update).
@@ -164,16 +165,26 @@ impl Change {
     fn shared_out(&self, items: &[Item], now: Micros) -> (u32, SmallVec<[Part; 8]>) {
         let most = self.parts.iter().map(|part| part.cost).max();
         let mut units = most.unwrap_or(0);
-        for part in &self.parts {
+        let seen = self.parts.iter().map(|part| {
             let asks = Part {
                 cost: 0,
                 ..part.clone()
             };
-            let seen = KeyState::of(&asks, &items[part.item], now);
-            if seen.is_blocked() && !part.is_shadow {
+            KeyState::of(&asks, &items[part.item], now)
+        });
+        let seen: SmallVec<[KeyState; 8]> = seen.collect();
+        let gives = |part: &Part, seen: &KeyState| {
+            !seen.is_blocked() && (part.cost == 0 || seen.remaining() > 0)
+        };
+        for (part, state) in self.parts.iter().zip(&seen) {
+            let seen_of_each = self.parts.iter().zip(&seen);
+            if part.choice(seen_of_each, gives) == Some(Choice::IsPassedOver) {
+                continue;
+            }
+            if state.is_blocked() && !part.is_shadow {
                 units = 0;
             } else if part.cost > 0 && !part.is_soft {
-                units = units.min(seen.remaining());
+                units = units.min(state.remaining());
             }
         }
         let parts = self.parts.iter().map(|part| Part {
@@ -207,12 +218,26 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
         .iter()
         .map(|part| KeyState::of(part, &items[part.item], now));
     let seen: SmallVec<[KeyState; 8]> = seen.collect();
-    let mut each = parts.iter().zip(&seen);
-    let allowed = each.all(|(part, seen)| seen.passes(part));
+    let each = || parts.iter().zip(&seen);
+    let choices = each().map(|(part, _)| part.choice(each(), |part, seen| seen.passes(part)));
+    let choices: SmallVec<[Option<Choice>; 8]> = choices.collect();
+    let mut all = each().zip(&choices);
+    let allowed = all.all(|((part, seen), choice)| match choice {
+        None => seen.passes(part),
+        Some(choice) => *choice != Choice::Denies,
+    });
     let waits_for_several = parts.len() > 1 || seen.iter().any(KeyState::is_blocked);
-    for (part, seen) in parts.iter().zip(seen) {
-        let item = charges.then_some(&mut items[part.item]);
-        outcomes.push(part.policy, part.charge(seen, item, now, allowed));
+    for ((part, seen), choice) in parts.iter().zip(seen).zip(choices) {
+        if choice != Some(Choice::IsPassedOver) {
+            let item = charges.then_some(&mut items[part.item]);
+            outcomes.push(part.policy, part.charge(seen, item, now, allowed));
+        }
+    }
+    let places = parts.iter();
+    let places = places.filter_map(|part| Some((part.policy, part.alternative?)));
+    let places: Places = places.collect();
+    if !places.is_empty() && !allowed {
+        keep_one_of_each(&places, outcomes);
     }
     if !allowed && waits_for_several && parts.iter().any(Part::has_hours) {
         let effect = |policy| {

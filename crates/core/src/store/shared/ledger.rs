@@ -83,6 +83,7 @@ impl<I: Items> SharedLedger<I> {
                 cost: charge.cost,
                 is_soft: charge.is_soft,
                 is_shadow: charge.is_shadow,
+                alternative: charge.alternative,
             });
         }
         Ok(Change::new(names, parts, verb))

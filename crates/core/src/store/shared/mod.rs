@@ -14,7 +14,7 @@ use std::time::Duration;
 pub use self::change::{Change, Changed, Write};
 pub use self::ledger::SharedLedger;
 
-use super::{Availability, NodeCount, Reply, Store};
+use super::{Availability, NodeCount, Payers, Reply, Store};
 use crate::error::{ConfigError, StoreError};
 use crate::policy::{Policy, check_names};
 
@@ -210,6 +210,14 @@ impl<I: Items> Store for SharedStore<I> {
 
     fn counts_refusals(&self) -> bool {
         true
+    }
+
+    fn chooses_payers(&self) -> Payers {
+        if self.items.at_once() > 1 {
+            Payers::OfAnyKeys
+        } else {
+            Payers::OfOneKey
+        }
     }
 
     fn availability(&self) -> Option<Availability> {

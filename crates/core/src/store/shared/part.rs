@@ -7,7 +7,8 @@ use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::Outcome;
-use crate::policy::{Offences, Penalty};
+use crate::policy::{Alternative, Offences, Penalty};
+use crate::store::alternatives::Choice;
 use crate::store::{Amendment, KeyOutlook};
 
 /// One policy's part of a change.
@@ -25,6 +26,8 @@ pub(super) struct Part {
     pub(super) cost: u32,
     pub(super) is_soft: bool,
     pub(super) is_shadow: bool,
+    /// Its place among parts of which one is charged.
+    pub(super) alternative: Option<Alternative>,
 }
 
 /// The tags of a policy's records in an item.
@@ -100,6 +103,17 @@ impl Part {
     /// Returns whether the limit depends on the hour.
     pub(super) fn has_hours(&self) -> bool {
         self.limit.has_hours()
+    }
+
+    /// Returns what becomes of it, if it is one of several of which one is charged.
+    pub(super) fn choice<'a>(
+        &self,
+        each: impl Iterator<Item = (&'a Self, &'a KeyState)>,
+        has_room: impl Fn(&Self, &KeyState) -> bool,
+    ) -> Option<Choice> {
+        let members =
+            each.filter_map(|(part, seen)| Some((part.alternative?, has_room(part, seen))));
+        Some(self.alternative?.choice(members))
     }
 
     /// Returns what a denial of this policy does to the request.

@@ -1,0 +1,380 @@
+//! Either–or in Redis: one call chooses who pays, and charges it together with the policies that are always charged.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::key::{self, IntoKey, Key};
+use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::{Http, NoKey};
+use tower_ratelimit::store::{Lease, Store};
+use tower_ratelimit::{
+    Decision, FixedWindow, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
+};
+
+use crate::scene::{
+    PATIENCE, calls, cluster_store, daily, patient, scripts_run, store, story, until_told,
+    without_a_standby,
+};
+use crate::support::redis::{Cluster, Server};
+use crate::without::lose;
+
+/// A plan of 2, credits of 3 and a pool of 1, and all requests are counted.
+fn groups() -> LimiterBuilder {
+    let policies = [
+        daily("plan", 2),
+        daily("credits", 3),
+        daily("pool", 1),
+        daily("all", 100),
+    ];
+    Limiter::builder()
+        .policies(policies.map(without_a_standby))
+        .first_of("spend", ["plan", "credits", "pool"])
+}
+
+fn over<S: Store>(store: S) -> Limiter {
+    groups().store(store).build().unwrap()
+}
+
+fn payer(decision: &Decision) -> Option<String> {
+    assert_eq!(decision.is_allowed(), decision.payer("spend").is_some());
+    decision.payer("spend").map(str::to_owned)
+}
+
+async fn left(limiter: &Limiter, key: &str) -> Vec<u32> {
+    let inspection = limiter.inspect(key).await.unwrap();
+    let each = inspection.policies();
+    each.map(|(_, outcome)| outcome.remaining()).collect()
+}
+
+#[tokio::test]
+async fn one_call_chooses_who_pays_and_charges_nobody_else() {
+    let server = Server::start(&[]);
+    let limiter = over(store(&server));
+    let mut payers = Vec::new();
+    for _ in 0..7 {
+        let before = calls(&server, "evalsha");
+        payers.push(payer(&limiter.check("ann", 1).await.unwrap()));
+        assert_eq!(calls(&server, "evalsha"), before + 1);
+    }
+    let payers: Vec<_> = payers.iter().map(Option::as_deref).collect();
+    let expected = ["plan", "plan", "credits", "credits", "credits", "pool"].map(Some);
+    assert_eq!(payers[..6], expected);
+    assert_eq!(payers[6], None);
+    assert_eq!(left(&limiter, "ann").await, [0, 0, 0, 94]);
+    assert_eq!(left(&limiter, "bob").await, [2, 3, 1, 100]);
+}
+
+#[tokio::test]
+async fn requests_that_share_a_call_each_have_a_payer_of_their_own() {
+    let server = Server::start(&[]);
+    let limiter = over(store(&server));
+    let alone = daily("all", 100);
+    let beside = Limiter::builder()
+        .policy(alone)
+        .store(store(&server))
+        .build()
+        .unwrap();
+    let asks = (0..400_u32).map(|number| {
+        let (limiter, beside) = (limiter.clone(), beside.clone());
+        tokio::spawn(async move {
+            let key = format!("k{}", number % 40);
+            assert!(
+                beside
+                    .check(format!("other{number}"), 1)
+                    .await
+                    .unwrap()
+                    .is_allowed()
+            );
+            let costs = [
+                ("plan", 1),
+                ("credits", 1 + number % 2),
+                ("pool", 1),
+                ("all", 1),
+            ];
+            let each = costs.map(|(name, cost)| (name, key.as_str(), cost));
+            payer(&limiter.check_with(each).unwrap().await.unwrap())
+        })
+    });
+    let asks: Vec<_> = asks.collect();
+    let mut paid = [0; 3];
+    for ask in asks {
+        let names = ["plan", "credits", "pool"];
+        let payer = ask.await.unwrap();
+        if let Some(place) = names.iter().position(|name| payer.as_deref() == Some(name)) {
+            paid[place] += 1;
+        }
+    }
+    assert_eq!((paid[0], paid[2]), (80, 40));
+    assert!((40..=120).contains(&paid[1]), "{paid:?}");
+    for key in 0..40 {
+        let left = left(&limiter, &format!("k{key}")).await;
+        assert_eq!([left[0], left[2]], [0, 0], "{key}");
+    }
+}
+
+#[tokio::test]
+async fn units_are_taken_from_the_first_that_has_any() {
+    let server = Server::start(&[]);
+    let limiter = over(store(&server));
+    let mut taken = Vec::new();
+    for _ in 0..4 {
+        let (units, decision) = limiter.take_up_to("ann", 10).await.unwrap();
+        taken.push((units, payer(&decision)));
+    }
+    let taken: Vec<_> = taken
+        .iter()
+        .map(|(units, payer)| (*units, payer.as_deref()))
+        .collect();
+    let expected = [
+        (2, Some("plan")),
+        (3, Some("credits")),
+        (1, Some("pool")),
+        (0, None),
+    ];
+    assert_eq!(taken, expected);
+    assert_eq!(left(&limiter, "ann").await, [0, 0, 0, 94]);
+}
+
+#[tokio::test]
+async fn the_one_that_pays_is_settled() {
+    let server = Server::start(&[]);
+    let limiter = over(store(&server));
+    assert_eq!(
+        payer(&limiter.check("ann", 2).await.unwrap()).as_deref(),
+        Some("plan")
+    );
+    let reservation = limiter.reserve("ann", 3).await.unwrap();
+    assert_eq!(reservation.decision().payer("spend"), Some("credits"));
+    reservation.settle(1);
+    let settled = until_told(async || {
+        let left = left(&limiter, "ann").await;
+        (left[1] > 0).then_some(left)
+    });
+    assert_eq!(settled.await, [0, 2, 1, 97]);
+}
+
+#[tokio::test]
+async fn a_member_that_a_plan_exempts_lets_the_request_pass_for_free() {
+    let server = Server::start(&[]);
+    let open = Plan::new("open")
+        .limit("plan", tower_ratelimit::AnchoredWindow::per_day(2))
+        .unlimited("credits")
+        .limit("pool", tower_ratelimit::AnchoredWindow::per_day(1))
+        .limit("all", tower_ratelimit::AnchoredWindow::per_day(100));
+    let limiter = groups().plans_by_name(Plans::new([open]));
+    let limiter = limiter.store(store(&server)).build().unwrap();
+    let open = limiter.plan("open");
+    assert_eq!(
+        open.check("ann", 2).await.unwrap().payer("spend"),
+        Some("plan")
+    );
+    let free = open.check("ann", 1).await.unwrap();
+    assert!(free.is_allowed() && free.payer("spend").is_none());
+    assert_eq!(left(&limiter, "ann").await, [0, 97]);
+    let (units, _) = open.take_up_to("ann", 5).await.unwrap();
+    assert_eq!(units, 5);
+    assert_eq!(left(&limiter, "ann").await, [0, 92]);
+}
+
+/// Another member may have room before the told wait is over, since each has its own.
+#[tokio::test]
+async fn a_denial_is_not_remembered_for_a_group() {
+    let server = Server::start(&[]);
+    let remembering = patient().remember_denials_for(PATIENCE * 3);
+    let limiter = over(remembering.open(server.url()).unwrap());
+    let other = over(store(&server));
+    while limiter.check("ann", 1).await.unwrap().is_allowed() {}
+    assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
+    other
+        .refund_with([("credits", "ann", 1)])
+        .unwrap()
+        .await
+        .unwrap();
+    assert_eq!(
+        payer(&limiter.check("ann", 1).await.unwrap()).as_deref(),
+        Some("credits")
+    );
+    let before = scripts_run(&server);
+    assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
+    assert_ne!(scripts_run(&server), before);
+}
+
+#[tokio::test]
+async fn this_process_chooses_while_the_server_is_away() {
+    let server = Server::start(&[]);
+    let at_server = store(&server);
+    let policies = [daily("plan", 2), daily("credits", 3), daily("pool", 1)];
+    let [plan, credits, pool] = policies.map(|it| it.on_store_failure(OnStoreFailure::Local));
+    let at = |plan: Policy, credits: Policy| {
+        let builder = Limiter::builder().policies([plan, credits, pool.clone()]);
+        let builder = builder.first_of("spend", ["plan", "credits", "pool"]);
+        builder.store(at_server.clone()).build().unwrap()
+    };
+    let local = at(plan.clone(), credits.clone());
+    let refusing = at(without_a_standby(plan.clone()), credits.clone());
+    let open = at(
+        plan.clone(),
+        credits.on_store_failure(OnStoreFailure::Allow),
+    );
+    assert_eq!(
+        payer(&local.check("ann", 1).await.unwrap()).as_deref(),
+        Some("plan")
+    );
+    lose(&server, &at_server).await;
+    let payers = async |limiter: &Limiter, requests| {
+        let mut payers = Vec::new();
+        for _ in 0..requests {
+            let decision = limiter.check("ann", 1).await.unwrap();
+            assert!(decision.is_degraded());
+            let payer = decision.payer("spend").unwrap_or("none").to_owned();
+            payers.push((payer, decision.is_allowed()));
+        }
+        payers
+    };
+    let told = |told: &[(&str, bool)]| -> Vec<(String, bool)> {
+        told.iter()
+            .map(|(name, passes)| ((*name).to_owned(), *passes))
+            .collect()
+    };
+    let (plan, credits, pool) = (("plan", true), ("credits", true), ("pool", true));
+    let expected = [plan, plan, credits, credits, credits, pool, ("none", false)];
+    assert_eq!(payers(&local, 7).await, told(&expected));
+    // One that refuses without its store is passed over.
+    assert_eq!(payers(&refusing, 2).await, told(&[credits, credits]));
+    assert_eq!(
+        payers(&open, 4).await,
+        told(&[plan, plan, ("none", true), ("none", true)])
+    );
+    let all = over(at_server.clone());
+    assert!(all.check("ann", 1).await.is_err());
+}
+
+/// Each in a slot of its own, somewhere.
+fn keys_apart() -> Vec<String> {
+    (0..50).map(|number| format!("key{number}")).collect()
+}
+
+#[tokio::test]
+async fn in_a_cluster_the_keys_of_one_root_are_decided_on_in_one_call() {
+    let cluster = Cluster::start();
+    let limiter = over(cluster_store(&cluster));
+    let run = || -> u64 {
+        cluster
+            .nodes
+            .iter()
+            .map(|node| calls(node, "evalsha"))
+            .sum()
+    };
+    for key in keys_apart() {
+        // A node may not know the script yet.
+        assert_eq!(
+            payer(&limiter.check(&*key, 1).await.unwrap()).as_deref(),
+            Some("plan")
+        );
+    }
+    let before = run();
+    for (number, key) in keys_apart().iter().enumerate() {
+        let decision = limiter.check(key.as_str(), 2).await.unwrap();
+        assert_eq!(payer(&decision).as_deref(), Some("credits"), "{number}");
+    }
+    assert_eq!(run(), before + 50);
+    let branch = |part: &str| Key::branch("acme", &[part.into_key()]);
+    let of_a_tree = [("plan", branch("ann"), 1), ("credits", branch("team"), 1)];
+    let decision = limiter.check_with(of_a_tree).unwrap().await.unwrap();
+    assert_eq!(payer(&decision).as_deref(), Some("plan"));
+}
+
+#[tokio::test]
+async fn in_a_cluster_other_keys_are_an_error_that_says_what_to_do() {
+    let cluster = Cluster::start();
+    let limiter = over(cluster_store(&cluster));
+    let asked = [("plan", "ann", 1), ("credits", "ann", 1), ("all", "bob", 1)];
+    let error = limiter.check_with(asked).unwrap().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unsupported);
+    assert!(story(&error).contains("one root"), "{}", story(&error));
+    assert_eq!(left(&limiter, "ann").await, [2, 3, 1, 100]);
+    assert_eq!(left(&limiter, "bob").await, [2, 3, 1, 100]);
+    // A request of which no member asks has nothing to choose.
+    let always = limiter.check_with([("all", "bob", 1)]).unwrap();
+    assert!(always.await.unwrap().is_allowed());
+}
+
+fn keyed(name: &str, key: impl key::Extract) -> Policy<Http> {
+    Policy::new(name, FixedWindow::per_day(1)).key(key)
+}
+
+fn layer(
+    store: RedisStore,
+    policies: impl IntoIterator<Item = Policy<Http>>,
+) -> Result<RateLimitLayer, String> {
+    let builder = RateLimitLayer::builder().policies(policies);
+    let builder = builder.first_of("spend", ["plan", "credits"]).store(store);
+    builder.build().map_err(|error| error.to_string())
+}
+
+#[test]
+fn policies_of_different_slots_are_refused_when_built() {
+    let nodes = ["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"];
+    let cluster = || patient().open_cluster(nodes).unwrap();
+    let by_header = |name| key::header(name);
+    let refused = |policies: Vec<Policy<Http>>| layer(cluster(), policies).unwrap_err();
+    let mistakes: HashSet<String> = [
+        refused(vec![
+            keyed("plan", by_header("x-a")),
+            keyed("credits", by_header("x-b")),
+        ]),
+        refused(vec![
+            keyed("plan", by_header("x-a")),
+            keyed("credits", by_header("x-a")),
+            keyed("other", key::global()),
+        ]),
+    ]
+    .into();
+    for mistake in &mistakes {
+        assert!(
+            mistake.contains("first_of") && mistake.contains("\"plan\""),
+            "{mistake}"
+        );
+        assert!(mistake.contains("same key"), "{mistake}");
+    }
+    assert_eq!(mistakes.len(), 2);
+    let single = || patient().open(nodes[0]).unwrap();
+    let apart = || {
+        [
+            keyed("plan", by_header("x-a")),
+            keyed("credits", by_header("x-b")),
+        ]
+    };
+    assert_eq!(layer(single(), apart()).err(), None);
+    let same = ["plan", "credits", "all"].map(|name| keyed(name, by_header("x-a")));
+    assert_eq!(layer(cluster(), same).err(), None);
+}
+
+#[test]
+fn what_is_known_of_single_requests_alone_is_not_refused_when_built() {
+    let cluster = || patient().open_cluster(["redis://127.0.0.1:1/"]).unwrap();
+    let [plan, credits] = ["plan", "credits"].map(|name| keyed(name, key::header("x-a")));
+    let never_together = keyed("login", key::client_ip()).when(|head| head.path() == "/login");
+    let closure = keyed("own", |head: &key::Head<'_>| head.path().to_owned());
+    let policies = [plan.clone(), credits.clone(), never_together, closure];
+    assert_eq!(layer(cluster(), policies).err(), None);
+    let tree = Policy::tree("tree")
+        .level("org", key::header("x-a"), FixedWindow::per_day(9))
+        .level("user", key::header("x-user"), FixedWindow::per_day(9))
+        .each(|level| level.no_key(NoKey::Skip));
+    let levels = tree.build().unwrap().into_iter().chain([plan, credits]);
+    assert_eq!(layer(cluster(), levels).err(), None);
+}
+
+#[test]
+fn leases_are_refused_with_a_remedy() {
+    let lease = Lease::up_to(Duration::from_secs(1));
+    let leasing = patient().lease(lease).open("redis://127.0.0.1:1/").unwrap();
+    let error = groups().store(leasing).build().unwrap_err().to_string();
+    assert!(
+        error.contains("first_of") && error.contains("`lease`"),
+        "{error}"
+    );
+}
