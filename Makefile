@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test test-deep laws servers faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
+.PHONY: run test test-deep laws servers matrix faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
 .PHONY: test-without-servers check-packages packages minimal-versions deny public-api public-api-accept
 
 SERVER_FIGURES = cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example figures \
@@ -15,7 +15,7 @@ test: servers ## all tests, those of the documentation too; ends with a line tha
 	tests/run
 
 # Those that take minutes each, or programs in other languages. CI runs those whose files have changed: see .ci/paths.
-test-deep: laws chaos model descriptors interop loadtest simulate instructions way packages deny ## what searches for longer, and foreign clients
+test-deep: laws chaos matrix model descriptors interop loadtest simulate instructions way packages deny ## what searches for longer, and foreign clients
 
 laws: export PROPTEST_CASES ?= 10000
 laws: ## the laws of the algorithms by 10,000 cases, optimized
@@ -26,6 +26,9 @@ servers: ## redis-server, memcached and nginx, which tests start; installs missi
 
 faults: servers ## Redis in trouble, one fault after the other, in a minute and a half; ends with a table
 	tests/faults/table
+
+matrix: servers ## the tests of Redis on each version of a server; installs the versions from PyPI, and ends with a table
+	tests/servers/matrix
 
 chaos: servers ## servers and nodes killed at random for two minutes; `make test` does it for 20 seconds
 	cargo test --workspace --exclude 'tower-ratelimit-benches*' --all-features --test chaos

@@ -10,3 +10,6 @@ pub mod envoy {}
 
 #[doc = include_str!("../docs/from-nginx.md")]
 pub mod from_nginx {}
+
+#[doc = include_str!("../docs/deploy.md")]
+pub mod deploy {}

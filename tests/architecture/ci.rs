@@ -50,7 +50,7 @@ fn a_change_calls_for_the_checks_of_its_files() {
         ),
         (
             "crates/redis/src/lease/pair.rs",
-            vec!["laws", "chaos", "simulate", "instructions"],
+            vec!["laws", "chaos", "matrix", "simulate", "instructions"],
         ),
         (
             "src/response/mod.rs",

@@ -261,7 +261,9 @@ async fn asks_again(demote: impl FnOnce(&Server, u16), answer: &str) {
     demote(&servers[0], after);
     master.store(after, Ordering::SeqCst);
     let said = refused(limiter.check("ann", 1).await, StoreErrorKind::Unavailable);
-    assert!(said.contains(answer), "{said}");
+    // Redis 6.2 says it in the text of an error of the script.
+    let said_so = said.to_lowercase().contains(&answer.to_lowercase());
+    assert!(said_so, "{said}");
     assert_eq!(used(&limiter.check("ann", 1).await.unwrap()), [1]);
     assert_eq!(sentinel.scripts().len(), 2);
 }

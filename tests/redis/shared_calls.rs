@@ -20,7 +20,7 @@ use crate::scene::{
     MINUTE, PATIENCE, daily, every, limiter, patient, scripts_run, store, story, until, used,
 };
 use crate::stand_in::{ScriptedReply, StandIn, keys};
-use crate::support::redis::Server;
+use crate::support::redis::{SLOTS, Server};
 
 /// The most requests that share a call.
 const MOST: usize = 32;
@@ -455,7 +455,10 @@ async fn a_server_that_takes_keys_of_one_slot_only_is_asked_about_each_request_a
     let config = std::env::temp_dir().join(format!("trl-slots-{}.conf", std::process::id()));
     let config = config.to_string_lossy();
     let server = Server::start(&["--cluster-enabled", "yes", "--cluster-config-file", &config]);
-    server.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let slots: Vec<String> = (0..SLOTS).map(|slot| slot.to_string()).collect();
+    let slots = slots.iter().map(String::as_str);
+    let add: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots).collect();
+    server.ask(&add);
     until("the cluster", || {
         let info: String = crate::scene::ask(&server, &["CLUSTER", "INFO"]);
         info.contains("cluster_state:ok")

@@ -17,7 +17,7 @@ pub(super) async fn greet(link: &Link) -> Result<(), StoreError> {
         Ok(Value::BulkString(info)) => {
             let info = String::from_utf8_lossy(&info);
             check(&info)?;
-            if field(&info, "redis_mode") == Some("cluster") && !link.is_divided() {
+            if is_of_a_cluster(&info) && !link.is_divided() {
                 return Err(failure(of_a_cluster()));
             }
             Ok(())
@@ -33,6 +33,12 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = info.lines();
     let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.map(str::trim)
+}
+
+/// Valkey has another name for it.
+fn is_of_a_cluster(info: &str) -> bool {
+    let mut modes = ["redis_mode", "server_mode"].into_iter();
+    modes.any(|name| field(info, name) == Some("cluster"))
 }
 
 fn check(info: &str) -> Result<(), StoreError> {
@@ -78,6 +84,19 @@ mod tests {
             ("", true),
         ] {
             assert_eq!(check(info).is_ok(), is_taken, "{info}");
+        }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_known_by_the_name_of_each_server() {
+        for (info, is_one) in [
+            ("redis_version:7.0.15\r\nredis_mode:cluster\r\n", true),
+            ("redis_version:7.0.15\r\nredis_mode:standalone\r\n", false),
+            ("valkey_version:9.1.2\r\nserver_mode:cluster\r\n", true),
+            ("valkey_version:9.1.2\r\nserver_mode:standalone\r\n", false),
+            ("redis_version:6.2.0\r\n", false),
+        ] {
+            assert_eq!(is_of_a_cluster(info), is_one, "{info}");
         }
     }
 
