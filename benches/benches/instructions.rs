@@ -12,9 +12,7 @@ use axum::body::Body;
 use gungraun::prelude::*;
 use http::{HeaderName, HeaderValue, Request, Response};
 use tower::{Layer, Service};
-use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::policy::Fair;
 use tower_ratelimit::{
     Algorithm, FixedWindow, Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
     RateLimitLayer, SlidingWindow, key,
@@ -98,29 +96,6 @@ fn check_now(limiter: LocalLimiter) -> LocalLimiter {
         let _ = black_box(limiter.check(black_box(address(0)), 1).now());
     }
     limiter
-}
-
-/// Returns a limiter whose limit is divided among a thousand tenants, and their keys.
-fn divided(limit: u32) -> (LocalLimiter, Vec<Key>) {
-    let policy = Policy::new("bench", Gcra::per_hour(limit)).fair(Fair::new());
-    let limiter = Limiter::builder().policy(policy).store(store());
-    let limiter = limiter.build_local().expect("a bucket");
-    let tenants = (0..TIMES).map(|n| Key::branch(Key::GLOBAL, &[n.into_key()]));
-    let tenants: Vec<_> = tenants.collect();
-    for tenant in &tenants {
-        let _ = limiter.check(*tenant, 1).now();
-    }
-    (limiter, tenants)
-}
-
-#[library_benchmark]
-#[bench::of_a_thousand(divided(PLENTY))]
-#[bench::of_a_thousand_refused(divided(5))]
-fn fair((limiter, tenants): (LocalLimiter, Vec<Key>)) -> (LocalLimiter, Vec<Key>) {
-    for tenant in &tenants {
-        let _ = black_box(limiter.check(black_box(*tenant), 1).now());
-    }
-    (limiter, tenants)
 }
 
 #[library_benchmark]
@@ -226,7 +201,7 @@ where
 
 library_benchmark_group!(
     name = decision,
-    benchmarks = [admit_now, check_now, fair, new_key]
+    benchmarks = [admit_now, check_now, new_key]
 );
 library_benchmark_group!(name = requests, benchmarks = [layer]);
 main!(library_benchmark_groups = [decision, requests]);

@@ -269,7 +269,9 @@ impl Policy<Http> {
 
     /// Divides the limit of a key among the tenants that this extractor finds.
     pub(super) fn divide(mut self, tenant: Arc<dyn Extract>, fair: Fair) -> Self {
-        let shared = Arc::clone(&self.reads.key);
+        // Of two tenants, the last one counts.
+        let shared = self.reads.shared.take();
+        let shared = shared.unwrap_or_else(|| Arc::clone(&self.reads.key));
         self.reads.key = Arc::new(TenantKey::new(Arc::clone(&shared), tenant));
         self.reads.shared = Some(shared);
         self.rule = self.rule.fair(fair);

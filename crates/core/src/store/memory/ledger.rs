@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::{Decision, Part, Purpose};
-use super::fair::Division;
+use super::fair::{Division, Ending};
 use super::known::{self, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
@@ -156,7 +156,9 @@ impl MemoryLedger {
             {
                 let tenant = ask.fingerprint;
                 ask = self.ask(&charge.key.root(), charge.cost);
-                division.amend(ask.fingerprint, tenant, charge.cost, amendment);
+                let tenant = (tenant, charge.weight);
+                let units = (charge.cost, self.clock.now());
+                division.amend(ask.fingerprint, tenant, units, amendment);
             }
             if opened.amend_at_once(charge, ask, amendment, &self.clock) {
                 continue;
@@ -282,10 +284,17 @@ impl MemoryLedger {
                 policy,
                 outcomes,
             };
-            if share.needs(cost) == cost
+            if share.is_plain()
                 && let Some(allowed) = opened.counter.decide_at_once(None, ask, now, Some(sink))
             {
-                seat.conclude(allowed, cost);
+                let ending = if allowed {
+                    Ending::Passed
+                } else if share.is_below(cost) {
+                    Ending::Elsewhere
+                } else {
+                    Ending::Refused
+                };
+                seat.conclude(ending, cost);
                 let taken = if allowed { cost } else { 0 };
                 outcomes.change_each(|_, outcome| {
                     share.tell(outcome, (cost, taken), |it| {

@@ -341,7 +341,7 @@ impl MemoryStore {
             let algorithm = *policy.algorithm();
             let opened = tables.open(policy.name(), algorithm, self.max_keys, || clock.now());
             let division = policy.fairness().and_then(|fair| {
-                let tenants = tables.tenants(policy.name(), self.max_keys);
+                let tenants = tables.tenants(policy.name(), &algorithm, self.max_keys);
                 Division::of(&algorithm, fair, tenants)
             });
             Opened {

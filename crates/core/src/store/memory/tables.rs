@@ -32,6 +32,8 @@ pub(super) struct OpenTable {
     /// The algorithm for which the table was opened last, which may have another limit.
     pub(super) latest: Algorithm,
     pub(super) counter: Weak<dyn Counter>,
+    /// The tenants among whom its limits are divided.
+    tenants: Weak<Tenants>,
 }
 
 #[derive(Default)]
@@ -51,15 +53,11 @@ struct SharedByName {
     blocks: Weak<Blocks>,
     /// The slots that requests hold.
     slots: Weak<Slots>,
-    /// The tenants among whom limits are divided.
-    tenants: Weak<Tenants>,
 }
 
 impl SharedByName {
     fn is_in_use(&self) -> bool {
-        self.blocks.strong_count() > 0
-            || self.slots.strong_count() > 0
-            || self.tenants.strong_count() > 0
+        self.blocks.strong_count() > 0 || self.slots.strong_count() > 0
     }
 }
 
@@ -114,6 +112,7 @@ impl Tables {
             first: algorithm,
             latest: algorithm,
             counter: Arc::downgrade(&counter),
+            tenants: Weak::new(),
         };
         self.by_name.insert(name, table);
         Opened {
@@ -143,13 +142,23 @@ impl Tables {
         shared.filter_map(|(policy, its)| Some((policy, its.blocks.upgrade()?)))
     }
 
-    /// Returns the tenants among whom the limits of a policy are divided.
-    pub(super) fn tenants(&mut self, policy: &str, max_keys: usize) -> Arc<Tenants> {
-        let shared = self.shared_by(policy);
-        shared.tenants.upgrade().unwrap_or_else(|| {
-            let tenants = Arc::new(Tenants::new(max_keys));
-            shared.tenants = Arc::downgrade(&tenants);
-            tenants
+    /// Returns the tenants among whom the limits of an open policy are divided. They belong to its table: whoever locks several locks them
+    /// in the order of the tables.
+    pub(super) fn tenants(
+        &mut self,
+        policy: &str,
+        algorithm: &Algorithm,
+        max_keys: usize,
+    ) -> Arc<Tenants> {
+        let name = (policy.to_owned(), algorithm.frame());
+        let table = self.by_name.get_mut(&name);
+        let tenants = table.as_ref().and_then(|table| table.tenants.upgrade());
+        tenants.unwrap_or_else(|| {
+            let made = Arc::new(Tenants::new(max_keys));
+            if let Some(table) = table {
+                table.tenants = Arc::downgrade(&made);
+            }
+            made
         })
     }
 

@@ -1,10 +1,12 @@
 //! Decisions under limits that are divided among tenants.
 
-use super::{Ask, Changed, Decision, OutcomeSink, Part, Purpose};
+use smallvec::SmallVec;
+
+use super::{Ask, Changed, Decision, OutcomeSink, Part};
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes};
+use crate::decision::{DenialEffect, Outcome, Outcomes};
 use crate::store::Wanted;
-use crate::store::memory::fair::{Seat, Share};
+use crate::store::memory::fair::{Ending, Seat, Share};
 
 impl<'a> Decision<'a> {
     /// Adds a part whose limit is divided among tenants, of which this one asks. A tenant may be blocked.
@@ -17,7 +19,6 @@ impl<'a> Decision<'a> {
         self.seats.push((self.parts.len(), seat));
         self.add(Part {
             blockable: tenant,
-            share: Some(Share::UNDIVIDED),
             ..part
         });
     }
@@ -40,14 +41,24 @@ impl<'a> Decision<'a> {
         if self.seats.is_empty() {
             return;
         }
-        let writes = self.purpose.writes();
-        for (place, seat) in &mut self.seats {
-            let part = &self.parts[*place];
-            let cost = part.ask.cost;
-            let has_passed = writes && allowed && part.charges();
-            let is_refused = self.purpose == Purpose::Charge && cost > 0 && !part.allowed;
-            if has_passed || is_refused {
-                seat.conclude(has_passed, cost);
+        let denying = self
+            .parts
+            .iter()
+            .enumerate()
+            .filter(|(_, part)| part.denies());
+        let denying: SmallVec<[usize; 8]> = denying.map(|(place, _)| place).collect();
+        if self.purpose.writes() {
+            for (place, seat) in &mut self.seats {
+                let part = &self.parts[*place];
+                let is_refused = part.is_refused() && denying.iter().all(|it| it == place);
+                let ending = if allowed && part.charges() {
+                    Ending::Passed
+                } else if is_refused {
+                    Ending::Refused
+                } else {
+                    Ending::Elsewhere
+                };
+                seat.conclude(ending, part.ask.cost);
             }
         }
         outcomes.change_each(|policy, outcome| {
@@ -66,6 +77,22 @@ impl<'a> Decision<'a> {
 }
 
 impl Part<'_> {
+    /// Returns whether it denies the request.
+    fn denies(&self) -> bool {
+        match self.effect {
+            DenialEffect::Full => !self.allowed || self.blocked.is_some(),
+            DenialEffect::Soft => self.blocked.is_some(),
+            DenialEffect::Shadow => false,
+        }
+    }
+
+    /// Returns whether the limit has no room for a request that it could have room for.
+    fn is_refused(&self) -> bool {
+        let cost = self.ask.cost;
+        let is_too_large = self.share.is_some_and(|share| share.is_below(cost));
+        !self.allowed && cost > 0 && !is_too_large && self.blocked.is_none()
+    }
+
     /// Returns the units that the limit needs to have.
     #[inline]
     pub(super) fn needed(&self) -> Ask {

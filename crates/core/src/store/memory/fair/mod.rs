@@ -68,6 +68,16 @@ pub(super) struct Division {
     tenants: Arc<Tenants>,
 }
 
+/// How a request ends under a limit that is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Passed,
+    /// The limit alone has refused it.
+    Refused,
+    /// It takes nothing of the limit, whatever room that has.
+    Elsewhere,
+}
+
 /// The tenants of one shared key, locked, and the one that asks.
 pub(super) struct Seat<'a> {
     shard: MutexGuard<'a, Shard>,
@@ -75,6 +85,8 @@ pub(super) struct Seat<'a> {
     /// The place of the shared key; `None` if it is not kept.
     place: Option<usize>,
     tenant: u64,
+    /// The place of the tenant, once it has asked.
+    tenant_place: usize,
     weight: u32,
     scale: Scale,
     /// How many tenants the shard keeps.
@@ -116,6 +128,7 @@ impl Division {
             shard,
             root,
             tenant,
+            tenant_place: 0,
             weight: weight.max(1).into(),
             scale: Scale {
                 tenants: self.scale.tenants.min(free),
@@ -126,17 +139,27 @@ impl Division {
     }
 
     /// Follows an amendment of the state of a shared key.
-    pub(super) fn amend(&self, root: u64, tenant: u64, units: u32, amendment: Amendment) {
-        let mut seat = self.seat(root, (tenant, 1));
+    pub(super) fn amend(
+        &self,
+        root: u64,
+        (tenant, weight): (u64, u8),
+        (units, now): (u32, Micros),
+        amendment: Amendment,
+    ) {
+        let mut seat = self.seat(root, (tenant, weight));
         let scale = seat.scale;
+        if matches!(amendment, Amendment::Settle | Amendment::Add(_)) {
+            return seat.use_up(units, now);
+        }
         let Some(shares) = seat.shares() else {
             return;
         };
         match amendment {
-            Amendment::Settle | Amendment::Add(_) => shares.use_up(tenant, units, &scale),
             Amendment::Refund | Amendment::TakeBack(_) => shares.give_back(tenant, units, &scale),
             Amendment::Reset => shares.forgive(tenant),
-            Amendment::Release
+            Amendment::Settle
+            | Amendment::Add(_)
+            | Amendment::Release
             | Amendment::GiveBack(_)
             | Amendment::Block(_)
             | Amendment::Unblock
@@ -149,38 +172,54 @@ impl Division {
 impl Seat<'_> {
     /// Returns what the request may take, whose tenant is active from now on.
     pub(super) fn ask(&mut self, now: Micros) -> Share {
-        if self.place.is_none() {
-            self.place = self
-                .shard
-                .make_place(self.root, self.most, now, &self.scale);
-        }
         let (tenant, scale) = ((self.tenant, self.weight), self.scale);
-        let Some(place) = self.place else {
-            return Share::UNDIVIDED;
-        };
-        let shares = &mut self.shard.each[place].1;
+        match self.with_shares(now, |shares| shares.ask(tenant, now, &scale)) {
+            Some((place, share)) => {
+                self.tenant_place = place;
+                share
+            }
+            None => Share::whole(scale.limit),
+        }
+    }
+
+    /// Adds units to what the tenant has used.
+    fn use_up(&mut self, units: u32, now: Micros) {
+        let (tenant, scale) = ((self.tenant, self.weight), self.scale);
+        self.with_shares(now, |shares| shares.use_up(tenant, units, now, &scale));
+    }
+
+    /// Acts on the tenants, which are kept from now on if there is room.
+    fn with_shares<T>(&mut self, now: Micros, act: impl FnOnce(&mut Shares) -> T) -> Option<T> {
+        if self.place.is_none() {
+            let (root, most) = (self.root, self.most);
+            self.place = self.shard.make_place(root, most, now, &self.scale);
+        }
+        let shares = &mut self.shard.each[self.place?].1;
         let before = shares.len();
-        let share = shares.ask(tenant, now, &scale);
+        let answer = act(shares);
         let after = shares.len();
         self.shard.tenants = self.shard.tenants + after - before;
-        share
+        Some(answer)
     }
 
     /// Returns what the request might take.
     pub(super) fn look(&self, now: Micros) -> Share {
         match self.place {
             Some(place) => self.shard.each[place].1.look(self.tenant, now, &self.scale),
-            None => Share::UNDIVIDED,
+            None => Share::whole(self.scale.limit),
         }
     }
 
-    /// Charges the tenant if its request has passed, and else notes that the limit has refused it.
-    pub(super) fn conclude(&mut self, has_passed: bool, cost: u32) {
-        let (tenant, scale) = (self.tenant, self.scale);
-        match self.shares() {
-            Some(shares) if has_passed => shares.charge(tenant, cost, &scale),
-            Some(shares) => shares.refuse(tenant, cost, &scale),
-            None => {}
+    /// Follows the end of a request.
+    pub(super) fn conclude(&mut self, ending: Ending, cost: u32) {
+        let (tenant, scale) = (self.tenant_place, self.scale);
+        let Some(shares) = self.shares() else {
+            return;
+        };
+        match ending {
+            Ending::Passed => shares.charge(tenant, cost, &scale),
+            Ending::Refused => shares.refuse(tenant, cost, &scale),
+            Ending::Elsewhere => shares.pass_by(tenant),
         }
     }
 

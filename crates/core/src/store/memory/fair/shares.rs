@@ -112,16 +112,18 @@ const LATEST: f64 = (1 << 30) as f64;
 const OTHERS: u64 = 0;
 
 impl Share {
-    /// The whole limit, for whoever comes first.
-    pub(in crate::store::memory) const UNDIVIDED: Self = Self {
-        has_debt: false,
-        claim: u32::MAX,
-        others: 0,
-        is_steady: true,
-        is_contended: false,
-        free_after: Micros::ZERO,
-        limit: u32::MAX,
-    };
+    /// The whole of this limit, for whoever comes first.
+    pub(in crate::store::memory) fn whole(limit: u32) -> Self {
+        Self {
+            has_debt: false,
+            claim: u32::MAX,
+            others: 0,
+            is_steady: true,
+            is_contended: false,
+            free_after: Micros::ZERO,
+            limit,
+        }
+    }
 
     /// Returns whether no request of this cost ever passes.
     pub(in crate::store::memory) fn is_below(&self, cost: u32) -> bool {
@@ -136,6 +138,11 @@ impl Share {
             (true, true) => cost.saturating_add(self.others),
             (true, false) => cost.saturating_add(self.others).min(self.limit),
         }
+    }
+
+    /// Returns whether nothing but the limit decides, now and in the time for which a refused request waits.
+    pub(in crate::store::memory) fn is_plain(&self) -> bool {
+        !self.has_debt || (self.others == 0 && self.is_steady)
     }
 
     /// Returns how many units the tenant may take, after it has taken some, if so many are left of a limit.
@@ -192,21 +199,19 @@ impl Shares {
         away > scale.active_for && in_micros(away) > longest
     }
 
-    /// Returns what a request of this tenant may take, which is active from now on.
+    /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
     pub(in crate::store::memory) fn ask(
         &mut self,
         (name, weight): (u64, u32),
         now: Micros,
         scale: &Scale,
-    ) -> Share {
+    ) -> (usize, Share) {
         self.advance(now, scale);
         let place = self.find(name, weight, scale);
         self.rouse(place, weight, scale);
-        self.share_of(
-            Some(&self.tenants[place]),
-            (self.virtual_time, self.growing),
-            scale,
-        )
+        let times = (self.virtual_time, self.growing);
+        let share = self.share_of(Some(&self.tenants[place]), times, scale);
+        (place, share)
     }
 
     /// Returns what a request of this tenant might take.
@@ -216,11 +221,8 @@ impl Shares {
         self.share_of(tenant, self.after(passed), scale)
     }
 
-    /// Charges a request that has passed.
-    pub(in crate::store::memory) fn charge(&mut self, name: u64, cost: u32, scale: &Scale) {
-        let Some(place) = self.place_of(name) else {
-            return;
-        };
+    /// Charges a request that has passed, of the tenant at this place.
+    pub(in crate::store::memory) fn charge(&mut self, place: usize, cost: u32, scale: &Scale) {
         self.stop_waiting(place);
         let (time, most) = (scale.time_of(cost), self.most(place, scale));
         self.change(place, |tenant, virtual_time| {
@@ -234,31 +236,48 @@ impl Shares {
         });
     }
 
-    /// Notes that the limit had no room for a request.
-    pub(in crate::store::memory) fn refuse(&mut self, name: u64, cost: u32, scale: &Scale) {
-        if let Some(place) = self.place_of(name)
-            && cost <= scale.limit
-            && self.tenants[place].debt(self.virtual_time) == 0.0
-        {
-            let tenant = &mut self.tenants[place];
+    /// Notes that a request of the tenant at this place was not for this limit to decide, so that the tenant does not wait for room.
+    pub(in crate::store::memory) fn pass_by(&mut self, place: usize) {
+        self.stop_waiting(place);
+    }
+
+    /// Notes that the limit had no room for a request of the tenant at this place.
+    pub(in crate::store::memory) fn refuse(&mut self, place: usize, cost: u32, scale: &Scale) {
+        let tenant = &mut self.tenants[place];
+        if cost <= scale.limit && tenant.debt(self.virtual_time) == 0.0 {
             self.waiting += usize::from(!tenant.waits);
             tenant.waits = true;
         }
     }
 
-    /// Adds units to what a tenant has used.
-    pub(in crate::store::memory) fn use_up(&mut self, name: u64, units: u32, scale: &Scale) {
-        if let Some(place) = self.place_of(name) {
-            let time = scale.time_of(units);
-            self.change(place, |tenant, _| {
-                tenant.tag += time / f64::from(tenant.weight);
-            });
-        }
+    /// Adds units to what a tenant has used, which may have lapsed meanwhile.
+    pub(in crate::store::memory) fn use_up(
+        &mut self,
+        (name, weight): (u64, u32),
+        units: u32,
+        now: Micros,
+        scale: &Scale,
+    ) {
+        self.advance(now, scale);
+        let place = self.find(name, weight, scale);
+        self.visit_known(place, scale);
+        let (time, most) = (scale.time_of(units), self.most(place, scale));
+        self.change(place, |tenant, virtual_time| {
+            let weight = f64::from(tenant.weight);
+            let claim = match tenant.standing {
+                Standing::Lapsed => 0.0,
+                Standing::Accruing | Standing::Sated => most / weight,
+            };
+            tenant.tag = tenant.tag.max(virtual_time - claim) + time / weight;
+            if tenant.standing == Standing::Sated {
+                tenant.standing = Standing::Accruing;
+            }
+        });
     }
 
     /// Takes units off the debt of a tenant. It gets no claim by this: what it gives back may have been nobody's claim.
     pub(in crate::store::memory) fn give_back(&mut self, name: u64, units: u32, scale: &Scale) {
-        if let Some(place) = self.place_of(name) {
+        if let Some(&place) = self.places.get(&name) {
             let time = scale.time_of(units);
             self.change(place, |tenant, virtual_time| {
                 let least = tenant.tag.min(virtual_time);
@@ -269,7 +288,7 @@ impl Shares {
 
     /// Forgets the debt of a tenant.
     pub(in crate::store::memory) fn forgive(&mut self, name: u64) {
-        if let Some(place) = self.place_of(name) {
+        if let Some(&place) = self.places.get(&name) {
             self.change(place, |tenant, virtual_time| {
                 tenant.tag = tenant.tag.min(virtual_time);
             });
@@ -326,8 +345,11 @@ impl Shares {
 
     /// Brings all claims to this moment, and visits some tenants.
     fn advance(&mut self, now: Micros, scale: &Scale) {
+        if now < self.at {
+            self.step_back(now);
+        }
         let passed = in_micros(now.saturating_sub(self.at));
-        self.at = self.at.max(now);
+        self.at = now;
         (self.virtual_time, self.growing) = self.after(passed);
         if self.virtual_time > LATEST {
             self.begin_anew();
@@ -341,6 +363,16 @@ impl Shares {
             self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
             self.visit(self.hand, scale);
         }
+    }
+
+    /// Follows a clock that has stepped back.
+    #[cold]
+    fn step_back(&mut self, now: Micros) {
+        let by = self.at.saturating_sub(now);
+        for tenant in &mut self.tenants {
+            tenant.seen = tenant.seen.saturating_sub(by);
+        }
+        self.at = now;
     }
 
     /// Counts virtual time from now on, so that a short time still changes it.
@@ -374,7 +406,7 @@ impl Shares {
             tag: self.virtual_time,
             since: self.virtual_time,
             still: 0.0,
-            seen: self.at,
+            seen: Micros::ZERO,
             waits: false,
         });
         self.places.insert(name, place);
@@ -392,7 +424,13 @@ impl Shares {
             // It has accrued nothing while it was away.
             tenant.tag = self.virtual_time;
         }
-        tenant.weight = if tenant.name == OTHERS { 1 } else { weight };
+        let weight = if tenant.name == OTHERS { 1 } else { weight };
+        if weight != tenant.weight {
+            // What it claims or owes stays as it is.
+            let rest = (tenant.tag - self.virtual_time) * f64::from(tenant.weight);
+            tenant.tag = self.virtual_time + rest / f64::from(weight);
+            tenant.weight = weight;
+        }
         if !tenant.waits {
             tenant.tag = tenant
                 .tag
@@ -409,6 +447,10 @@ impl Shares {
         if tenant.standing == Standing::Lapsed && tenant.debt(self.virtual_time) == 0.0 {
             self.places.remove(&tenant.name);
             self.tenants.swap_remove(place);
+            if self.tenants.len() < self.tenants.capacity() / 8 {
+                self.tenants.shrink_to(2 * self.tenants.len());
+                self.places.shrink_to(2 * self.tenants.len());
+            }
             if let Some(moved) = self.tenants.get(place) {
                 self.places.insert(moved.name, place);
             }
@@ -435,7 +477,7 @@ impl Shares {
         self.count_in(place);
     }
 
-    /// Returns the most that a tenant may claim: its share of the burst, or what it waits for.
+    /// Returns the most that a tenant may claim that does not wait: its share of the burst, or one unit.
     fn most(&self, place: usize, scale: &Scale) -> f64 {
         let tenant = &self.tenants[place];
         let active = self.active().max(tenant.weight.into());
