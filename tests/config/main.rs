@@ -16,6 +16,7 @@ mod endings;
     feature = "tracing"
 ))]
 mod eyes;
+mod first_of;
 mod folder;
 mod following;
 mod formats;

@@ -53,6 +53,7 @@ mod digest;
 mod elsewhere;
 mod endings;
 mod explain;
+mod first_of;
 mod following;
 mod functions;
 mod hours;

@@ -13,6 +13,7 @@ use super::conditions::{self, CONDITION};
 use super::descriptors::{DescriptorLimit, Envoy, descriptors};
 use super::digest::{Sha, digest};
 use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
+use super::first_of::{self, FirstOf};
 use super::keys::{KEY, networks};
 use super::levels::LevelFields;
 use super::limits::LIMIT;
@@ -55,6 +56,9 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting("envoy")
         .says("Limits of the descriptors that Envoy sends to a rate limit service.")
         .together(Shape::List(&Shape::Table(&Envoy))),
+    setting("first_of")
+        .says("Groups of policies of which one pays for a request: the first of these names that has room.")
+        .together(Shape::Map(&Shape::List(&Shape::Text))),
     setting("plans")
         .says("The plans: under the name of each, a limit for each policy that it speaks of.")
         .together(Shape::Map(&Shape::Map(&Shape::Named("limit")))),
@@ -234,6 +238,8 @@ pub(super) struct Settings {
     pub(super) cookies: Arc<[String]>,
     /// The names of the query fields that it reads.
     pub(super) query_fields: Arc<[String]>,
+    /// The groups of policies of which one pays.
+    pub(super) groups: Vec<FirstOf>,
     /// The names of the plans, in the order of the file.
     pub(super) plans: Vec<String>,
     /// The limits of the descriptors that Envoy sends.
@@ -378,6 +384,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         Some((bodies, layer))
     });
     let descriptors = descriptors(&root, &policies);
+    let groups = first_of::groups(&root, &policies);
     let (tables, policies): (Vec<_>, Vec<_>) = policies
         .into_iter()
         .map(|declared| ((declared.name, declared.table), declared.policy))
@@ -394,12 +401,11 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     }
     let mut layer = layer.policies(policies.iter().map(|policy| policy.keyed.clone()));
     if policies.is_empty() {
-        // Requests other than those of Envoy have no limit.
-        let none = Policy::new("none", Algorithm::Unlimited);
-        limiter = limiter.policy(none.clone());
-        layer = layer.policy(none.key(key::global()));
+        (layer, limiter) = without_policies(layer, limiter);
     }
-    warn_of_pointless(&root, &tables, &layer);
+    let (layer, limiter, groups) =
+        first_of::declare(groups?, (layer, limiter), &tables, read_store)?;
+    warn_of_pointless(&root, &tables, &layer, &groups);
     warn_of_needless_prices(&root, &policies);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     let (bodies, read_json) = bodies?;
@@ -432,12 +438,23 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         headers: at.walk.take_headers().into_iter().collect(),
         cookies: at.walk.take_cookies().into(),
         query_fields: at.walk.take_query_fields().into(),
+        groups,
         plans,
         descriptors: descriptors?,
         shadow,
         resolver,
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
+}
+
+/// Lets requests other than those of Envoy pass without a limit.
+fn without_policies(
+    layer: RateLimitLayerBuilder,
+    limiter: LimiterBuilder,
+) -> (RateLimitLayerBuilder, LimiterBuilder) {
+    let none = Policy::new("none", Algorithm::Unlimited);
+    let limiter = limiter.policy(none.clone());
+    (layer.policy(none.key(key::global())), limiter)
 }
 
 fn warn_of_needless_prices(root: &TableAt<'_>, policies: &[ReadPolicy]) {
@@ -452,7 +469,12 @@ fn warn_of_pointless(
     root: &TableAt<'_>,
     policies: &[(String, TableAt<'_>)],
     layer: &RateLimitLayerBuilder,
+    groups: &[FirstOf],
 ) {
+    // Of policies of which one pays, the laxest may be the last resort.
+    if !groups.is_empty() {
+        return;
+    }
     let of_policies = layer.pointless();
     if !of_policies.is_empty() {
         let limits = policies.iter();
