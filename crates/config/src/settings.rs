@@ -400,9 +400,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.looking_up_by(resolver.looks.clone());
     }
     let mut layer = layer.policies(policies.iter().map(|policy| policy.keyed.clone()));
-    if policies.is_empty() {
-        (layer, limiter) = without_policies(layer, limiter);
-    }
+    (layer, limiter) = passing_without(&policies, layer, limiter);
     let (layer, limiter, groups) =
         first_of::declare(groups?, (layer, limiter), &tables, read_store)?;
     warn_of_pointless(&root, &tables, &layer, &groups);
@@ -447,11 +445,15 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     })
 }
 
-/// Lets requests other than those of Envoy pass without a limit.
-fn without_policies(
+/// Lets requests other than those of Envoy pass without a limit, if there are no policies.
+fn passing_without(
+    policies: &[ReadPolicy],
     layer: RateLimitLayerBuilder,
     limiter: LimiterBuilder,
 ) -> (RateLimitLayerBuilder, LimiterBuilder) {
+    if !policies.is_empty() {
+        return (layer, limiter);
+    }
     let none = Policy::new("none", Algorithm::Unlimited);
     let limiter = limiter.policy(none.clone());
     (layer.policy(none.key(key::global())), limiter)
