@@ -17,6 +17,7 @@ mod endings;
 ))]
 mod eyes;
 mod fair;
+mod first_of;
 mod folder;
 mod following;
 mod formats;

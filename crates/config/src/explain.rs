@@ -98,7 +98,7 @@ impl fmt::Display for Explained {
 
 impl Config {
     /// Explains the policies of the file: the limit of each, and where it is. Limits of descriptors follow, with the rule
-    /// `envoy`. A last row `[adapt]` says what
+    /// `envoy`, and the groups of `first_of`, each with its policies in their order. A last row `[adapt]` says what
     /// limits follow, if the file has that table.
     pub fn understood(&self) -> Explained {
         let policies = self.settings.policies.iter();
@@ -109,6 +109,7 @@ impl Config {
         Explained {
             rows: rows
                 .chain(self.of_descriptors())
+                .chain(self.of_groups())
                 .chain(self.followed())
                 .collect(),
         }
@@ -139,6 +140,16 @@ impl Config {
                 rule: "envoy".to_owned(),
                 ..row
             }
+        })
+    }
+
+    fn of_groups(&self) -> impl Iterator<Item = Row> {
+        let groups = self.settings.groups.iter();
+        groups.map(|group| Row {
+            policy: format!("[first_of.{}]", group.name),
+            says: format!("one pays: {}", group.members.join(", else ")),
+            rule: String::new(),
+            place: group.place.clone(),
         })
     }
 
@@ -211,12 +222,31 @@ impl Config {
         let rows = match layer.explain(&Head::of(&request), plan, key) {
             Explanation::Denied => vec![Row::without_rule("", "denied by a list")],
             Explanation::Allowed => vec![Row::without_rule("", "allowed by a list")],
-            Explanation::Policies(policies) => policies
-                .into_iter()
-                .map(|(policy, considered)| self.explain_policy(&policy, considered, at))
-                .collect(),
+            Explanation::Policies(policies) => {
+                let turns = policies
+                    .iter()
+                    .map(|(policy, _)| self.turn(policy, &policies));
+                let turns: Vec<String> = turns.collect();
+                let rows = policies
+                    .into_iter()
+                    .zip(turns)
+                    .map(|((policy, considered), turn)| {
+                        let row = self.explain_policy(&policy, considered, at);
+                        let says = format!("{}{turn}", row.says);
+                        Row { says, ..row }
+                    });
+                rows.collect()
+            }
         };
         Explained { rows }
+    }
+
+    /// Says when a policy pays, if it is one of several of which one does.
+    fn turn(&self, policy: &str, all: &[(String, Considered)]) -> String {
+        let mut groups = self.settings.groups.iter();
+        groups
+            .find_map(|group| group.turn(policy, all))
+            .unwrap_or_default()
     }
 
     fn explain_policy(&self, policy: &str, considered: Considered, at: Option<LocalTime>) -> Row {

@@ -54,6 +54,7 @@ mod elsewhere;
 mod endings;
 mod explain;
 mod fair;
+mod first_of;
 mod following;
 mod functions;
 mod hours;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
 use tower_ratelimit::middleware::{RateLimitLayer, RateLimitLayerBuilder};
-use tower_ratelimit::store::Store;
+use tower_ratelimit::store::{Payers, Store};
 
 /// Builds over a store, and hides its type.
 #[derive(Clone)]
@@ -14,18 +14,20 @@ pub(super) struct OwnStore {
     layer: Arc<Build<RateLimitLayerBuilder, RateLimitLayer>>,
     limiter: Arc<Build<LimiterBuilder, Limiter>>,
     pub(super) is_shared: bool,
+    pub(super) payers: Payers,
 }
 
 type Build<B, T> = dyn Fn(B) -> Result<T, ConfigError> + Send + Sync;
 
 impl OwnStore {
     pub(super) fn new<S: Store + Clone + Send + Sync + 'static>(store: S) -> Self {
-        let is_shared = store.is_shared();
+        let (is_shared, payers) = (store.is_shared(), store.chooses_payers());
         let of_limiter = store.clone();
         Self {
             layer: Arc::new(move |layer| layer.store(store.clone()).build()),
             limiter: Arc::new(move |limiter| limiter.store(of_limiter.clone()).build()),
             is_shared,
+            payers,
         }
     }
 

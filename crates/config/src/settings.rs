@@ -14,6 +14,7 @@ use super::descriptors::{DescriptorLimit, Envoy, descriptors};
 use super::digest::{Sha, digest};
 use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
 use super::fair;
+use super::first_of::{self, FirstOf};
 use super::keys::{KEY, networks};
 use super::levels::LevelFields;
 use super::limits::LIMIT;
@@ -56,6 +57,9 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
     setting("envoy")
         .says("Limits of the descriptors that Envoy sends to a rate limit service.")
         .together(Shape::List(&Shape::Table(&Envoy))),
+    setting("first_of")
+        .says("Groups of policies of which one pays for a request: the first of these names that has room.")
+        .together(Shape::Map(&Shape::List(&Shape::Text))),
     setting("plans")
         .says("The plans: under the name of each, a limit for each policy that it speaks of.")
         .together(Shape::Map(&Shape::Map(&Shape::Named("limit")))),
@@ -235,6 +239,8 @@ pub(super) struct Settings {
     pub(super) cookies: Arc<[String]>,
     /// The names of the query fields that it reads.
     pub(super) query_fields: Arc<[String]>,
+    /// The groups of policies of which one pays.
+    pub(super) groups: Vec<FirstOf>,
     /// The names of the plans, in the order of the file.
     pub(super) plans: Vec<String>,
     /// The limits of the descriptors that Envoy sends.
@@ -379,6 +385,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         Some((bodies, layer))
     });
     let descriptors = descriptors(&root, &policies);
+    let groups = first_of::groups(&root, &policies);
     let (tables, policies): (Vec<_>, Vec<_>) = policies
         .into_iter()
         .map(|declared| ((declared.name, declared.table), declared.policy))
@@ -394,13 +401,10 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         layer = layer.looking_up_by(resolver.looks.clone());
     }
     let mut layer = layer.policies(policies.iter().map(|policy| policy.keyed.clone()));
-    if policies.is_empty() {
-        // Requests other than those of Envoy have no limit.
-        let none = Policy::new("none", Algorithm::Unlimited);
-        limiter = limiter.policy(none.clone());
-        layer = layer.policy(none.key(key::global()));
-    }
-    warn_of_pointless(&root, &tables, &layer);
+    (layer, limiter) = passing_without(&policies, layer, limiter);
+    let (layer, limiter, groups) =
+        first_of::declare(groups?, (layer, limiter), &tables, read_store)?;
+    warn_of_pointless(&root, &tables, &layer, &groups);
     let unkeyed = policies.iter().map(|policy| policy.unkeyed.clone());
     fair::check(&tables, limiter.clone().policies(unkeyed), read_store)?;
     warn_of_needless_prices(&root, &policies);
@@ -435,12 +439,27 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         headers: at.walk.take_headers().into_iter().collect(),
         cookies: at.walk.take_cookies().into(),
         query_fields: at.walk.take_query_fields().into(),
+        groups,
         plans,
         descriptors: descriptors?,
         shadow,
         resolver,
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
+}
+
+/// Lets requests other than those of Envoy pass without a limit, if there are no policies.
+fn passing_without(
+    policies: &[ReadPolicy],
+    layer: RateLimitLayerBuilder,
+    limiter: LimiterBuilder,
+) -> (RateLimitLayerBuilder, LimiterBuilder) {
+    if !policies.is_empty() {
+        return (layer, limiter);
+    }
+    let none = Policy::new("none", Algorithm::Unlimited);
+    let limiter = limiter.policy(none.clone());
+    (layer.policy(none.key(key::global())), limiter)
 }
 
 fn warn_of_needless_prices(root: &TableAt<'_>, policies: &[ReadPolicy]) {
@@ -455,7 +474,12 @@ fn warn_of_pointless(
     root: &TableAt<'_>,
     policies: &[(String, TableAt<'_>)],
     layer: &RateLimitLayerBuilder,
+    groups: &[FirstOf],
 ) {
+    // Of policies of which one pays, the laxest may be the last resort.
+    if !groups.is_empty() {
+        return;
+    }
     let of_policies = layer.pointless();
     if !of_policies.is_empty() {
         let limits = policies.iter();

@@ -7,9 +7,9 @@ use super::own_store::OwnStore;
 use super::shape::Shape;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
-use tower_ratelimit::store::MemoryStore;
 #[cfg(feature = "redis")]
 use tower_ratelimit::store::{Lease, RedisStore, RedisStoreBuilder};
+use tower_ratelimit::store::{MemoryStore, Payers, Store};
 
 pub(super) static STORE: Vocabulary<()> = Vocabulary(&[
     setting("max_keys")
@@ -84,6 +84,18 @@ pub(super) enum ReadStore {
 impl Default for ReadStore {
     fn default() -> Self {
         Self::Memory(MemoryStore::new())
+    }
+}
+
+impl ReadStore {
+    /// Returns between which policies it chooses the one that pays.
+    pub(super) fn chooses_payers(&self) -> Payers {
+        match self {
+            Self::Memory(store) => store.chooses_payers(),
+            Self::Own(store) => store.payers,
+            #[cfg(feature = "redis")]
+            Self::Redis(store) => store.chooses_payers(),
+        }
     }
 }
 

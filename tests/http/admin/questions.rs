@@ -171,3 +171,41 @@ async fn a_limiter_without_a_layer_has_the_page_too() {
         "{sentence}"
     );
 }
+
+#[tokio::test]
+async fn a_client_is_told_with_the_policy_that_would_pay_for_its_next_request() {
+    let policies = [("plan", 1), ("credits", 1)];
+    let policies = policies.map(|(name, limit)| Policy::new(name, FixedWindow::per_day(limit)));
+    let limiter = Limiter::builder()
+        .policies(policies)
+        .first_of("spend", ["plan", "credits"])
+        .store(MemoryStore::new().clock(ManualClock::new()))
+        .build()
+        .unwrap();
+    let page = admin::router(limiter.clone(), Access::loopback());
+    let app: Router = Router::new()
+        .nest("/dashboard", page)
+        .layer(MockConnectInfo(SocketAddr::from(HERE)));
+    let mut sentences = Vec::new();
+    for payers in [
+        json!({ "spend": "plan" }),
+        json!({ "spend": "credits" }),
+        json!({}),
+    ] {
+        let question = post("/dashboard/inspect", &json!({ "key": "ann" }));
+        let (_, client) = told(send(&app, question).await).await;
+        assert_eq!(client["payers"], payers);
+        assert_eq!(client["policies"].as_array().unwrap().len(), 2);
+        sentences.push(client["sentence"].as_str().unwrap().to_owned());
+        let _ = limiter.check("ann", 1).await.unwrap();
+    }
+    assert!(
+        sentences[0].contains("Of spend, plan pays."),
+        "{sentences:?}"
+    );
+    assert!(
+        sentences[1].contains("Of spend, credits pays."),
+        "{sentences:?}"
+    );
+    assert!(!sentences[2].contains("pays"), "{sentences:?}");
+}

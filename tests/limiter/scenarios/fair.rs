@@ -268,13 +268,19 @@ fn a_newcomer_passes_beside_a_hog() {
 /// A client that waits as told passes, if nobody else asks meanwhile.
 #[test]
 fn the_wait_that_is_told_is_enough() {
-    let (limiter, clock) = limiter(TokenBucket::per_second(10).burst(20));
+    for burst in [5, 20, 100] {
+        the_wait_is_enough(TokenBucket::per_second(10).burst(burst));
+    }
+}
+
+fn the_wait_is_enough(bucket: TokenBucket) {
+    let (limiter, clock) = limiter(bucket);
     let mut draw = Draw(11);
     let mut told = 0;
     for _ in 0..5_000 {
         clock.advance(Duration::from_micros((draw.next() * 40_000.0) as u64));
         let name = (draw.next() * draw.next() * 5.0) as u64;
-        let cost = 1 + (draw.next() * draw.next() * 20.0) as u32;
+        let cost = 1 + (draw.next() * draw.next() * 5.0) as u32;
         let decision = limiter.check(tenant(name), cost).now();
         if let Some(wait) = decision.retry_after() {
             assert!(wait > Duration::ZERO);
@@ -284,7 +290,7 @@ fn the_wait_that_is_told_is_enough() {
             told += 1;
         }
     }
-    assert!(told > 500, "{told}");
+    assert!(told > 500, "{bucket:?}: {told}");
 }
 
 #[test]
@@ -660,4 +666,135 @@ fn an_override_of_a_divided_limit_is_refused() {
     let answer = limiter.override_limit("upstream", tenant("ann"), limit, HOUR);
     assert!(answer.unwrap_err().to_string().contains("fair"));
     assert!(passes(&limiter, "ann"));
+}
+
+/// Whoever waits for a request of a whole limit, and then only asks what is never charged, keeps nothing for itself.
+#[test]
+fn who_is_refused_elsewhere_keeps_no_room() {
+    for then in [0, 101] {
+        let (limiter, clock) = limiter(TokenBucket::per_second(100));
+        while passes(&limiter, "hog") {}
+        for name in 0..9_u64 {
+            assert!(!limiter.check(tenant(name), 100).now().is_allowed());
+        }
+        let mut passed = 0;
+        for step in 0..10_000 {
+            clock.advance(Duration::from_millis(1));
+            if step % 800 == 0 {
+                for name in 0..9_u64 {
+                    let _ = limiter.check(tenant(name), then).now();
+                }
+            }
+            passed += u32::from(passes(&limiter, "hog"));
+        }
+        assert!(
+            passed >= 980,
+            "{passed} of 1,000, beside requests of {then}"
+        );
+    }
+}
+
+#[test]
+fn who_is_blocked_keeps_no_room() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(100));
+    while passes(&limiter, "hog") {}
+    assert!(!passes(&limiter, "ann"));
+    limiter.block(tenant("ann"), HOUR).now();
+    let mut passed = 0;
+    for step in 0..10_000 {
+        clock.advance(Duration::from_millis(1));
+        if step % 500 == 0 {
+            assert!(!passes(&limiter, "ann"));
+        }
+        passed += u32::from(passes(&limiter, "hog"));
+    }
+    assert!(passed >= 980, "{passed} of 1,000");
+}
+
+/// A tenant whose requests come under two plans pays a debt at the weight at which it made it.
+#[test]
+fn a_change_of_weight_pays_no_debt() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().weight("pro", 100);
+    let policy = Policy::new("upstream", TokenBucket::per_second(100)).fair(fair);
+    let plans = Plans::new([Plan::new("free"), Plan::new("pro")]);
+    let limiter = builder(policy, &clock).plans_by_name(plans);
+    let limiter = limiter.build_local().unwrap();
+    let (free, pro) = (limiter.plan("free"), limiter.plan("pro"));
+    let ask =
+        |limiter: &LocalLimiter, name: &str| limiter.check(tenant(name), 1).now().is_allowed();
+    let mut had = [0; 2];
+    for _ in 0..20_000 {
+        clock.advance(Duration::from_millis(1));
+        had[0] += u32::from(ask(&pro, "flips") || ask(&free, "flips"));
+        had[1] += u32::from(ask(&pro, "steady"));
+    }
+    assert!(had[1] >= 950, "{had:?}");
+}
+
+/// Answers that come when their tenant has lapsed, and cost more than was estimated, are its own.
+#[test]
+fn a_late_settlement_is_that_of_its_tenant() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(1_000).burst(1_000));
+    let mut had = [0.0; 3];
+    let mut answers = BinaryHeap::new();
+    for step in 0..40_000_u64 {
+        clock.advance(Duration::from_millis(1));
+        while answers.peek().is_some_and(|Reverse(at)| *at <= step) {
+            answers.pop();
+            limiter.settle(tenant("late"), 99).now();
+            had[0] += 99.0;
+        }
+        // One at a time, of which each takes longer than a tenant counts that does not ask.
+        if answers.is_empty() && passes(&limiter, "late") {
+            had[0] += 1.0;
+            answers.push(Reverse(step + 1_200));
+        }
+        for (place, name) in [(1, "ann"), (2, "bob")] {
+            for _ in 0..2 {
+                had[place] += f64::from(u8::from(passes(&limiter, name)));
+            }
+        }
+    }
+    let least = f64::min(had[1], had[2]);
+    assert!(least / 40.0 >= 440.0, "{had:?}");
+    assert!(had[0] / 40.0 <= 110.0, "{had:?}");
+}
+
+#[test]
+fn a_clock_that_steps_back_divides_on() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(100));
+    let askers = [asker(1_000.0), asker(40.0), asker(40.0)];
+    clock.set_micros(tower_ratelimit::Micros::new(1_800_000_000_000_000));
+    let before = play(&limiter, &clock, &askers, (2.0, 5.0));
+    clock.set_micros(tower_ratelimit::Micros::new(1_790_000_000_000_000));
+    let after = play(&limiter, &clock, &askers, (3.0, 20.0));
+    assert!(jain(&before) >= 0.98, "{before:?}");
+    assert!(jain(&after) >= 0.98, "{after:?}");
+}
+
+/// A reload that gives one of two divided limits another period, while requests of the former limits go on.
+#[test]
+fn limits_before_and_after_a_reload_do_not_wait_for_each_other() {
+    let store = MemoryStore::new();
+    let made = |first: TokenBucket| {
+        let second = Policy::new("b", TokenBucket::per_second(50)).fair(Fair::new());
+        Limiter::builder()
+            .policy(Policy::new("a", first).fair(Fair::new()))
+            .policy(second)
+            .store(store.clone())
+            .build_local()
+            .unwrap()
+    };
+    let before = made(TokenBucket::per_second(50));
+    let after = made(TokenBucket::per_minute(50));
+    thread::scope(|scope| {
+        for limiter in [&before, &after] {
+            scope.spawn(move || {
+                for _ in 0..20_000 {
+                    let _ = limiter.check(tenant("ann"), 1).now();
+                }
+            });
+        }
+    });
 }

@@ -34,12 +34,22 @@ impl Likeness {
 
     /// Returns the decision that the request would have.
     pub fn peek(&self) -> Reply<Result<Decision, StoreError>> {
-        self.limiter.peek_about(&self.charges)
+        let mut charges = self.charges.clone();
+        if let Some(groups) = &self.limiter.policies.groups {
+            // A look at states does not ask who pays.
+            for charge in &mut charges {
+                charge.alternative = charge.alternative.or(groups.of(charge.policy));
+            }
+        }
+        self.limiter.peek_about(&charges)
     }
 
-    /// Describes the state of its keys, in sentences.
+    /// Describes the state of its keys, in sentences: those of all policies, whichever pays.
     pub fn inspect(&self) -> Reply<Result<Inspection, StoreError>> {
-        self.limiter.inspect_beside(self.peek(), &self.charges)
+        let mut charges = self.charges.clone();
+        charges.iter_mut().for_each(|it| it.alternative = None);
+        let peeked = self.limiter.peek_about(&charges);
+        self.limiter.inspect_beside(peeked, &charges)
     }
 
     /// Changes the state of its keys, and returns what [`Ledger::amend`](crate::store::Ledger::amend) answers.

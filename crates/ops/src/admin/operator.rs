@@ -1,5 +1,7 @@
 //! The questions and the changes of an operator.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -149,6 +151,7 @@ pub(super) async fn inspect(handle: &Handle, question: &OfClient) -> Result<Valu
         "key": question.key,
         "allowed": decision.is_allowed(),
         "blocked_seconds": inspection.blocked_for().map(|left| left.as_secs_f64()),
+        "payers": decision.payers().collect::<BTreeMap<_, _>>(),
         "remedy": Remedy::of(&decision),
         "degraded": decision.is_degraded(),
         "policies": policies.collect::<Vec<_>>(),
@@ -180,6 +183,9 @@ fn sentence(decision: &Decision, inspection: &Inspection) -> String {
     };
     if !decision.is_allowed() && outcome.limit() > 0 && decision.retry_after().is_none() {
         sentence.push_str(" No wait helps.");
+    }
+    for (group, payer) in decision.payers() {
+        let _ = write!(sentence, " Of {group}, {payer} pays.");
     }
     if let Some(remedy) = Remedy::of(decision) {
         sentence.push_str(remedy.sentence());

@@ -1,0 +1,220 @@
+//! Groups of policies of which one pays for a request: the table `first_of`.
+
+use std::collections::HashMap;
+
+use super::levels::Declared;
+use super::store::ReadStore;
+use super::tree::quoted;
+use super::walk::{At, TableAt};
+use tower_ratelimit::__internal::Considered;
+use tower_ratelimit::MemoryStore;
+use tower_ratelimit::error::ConfigError;
+use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::middleware::RateLimitLayerBuilder;
+use tower_ratelimit::policy::Rule;
+use tower_ratelimit::store::{MemoryLedger, Payers, Store};
+
+/// Policies of which the first that has room is charged.
+#[derive(Clone, Debug)]
+pub(super) struct FirstOf {
+    pub(super) name: String,
+    pub(super) members: Vec<String>,
+    pub(super) place: String,
+}
+
+impl FirstOf {
+    /// Says when a member of the group pays for a request, of which this is known. `None` if another policy pays, or if it is not a
+    /// member.
+    pub(super) fn turn(&self, policy: &str, all: &[(String, Considered)]) -> Option<String> {
+        let rank = self.members.iter().position(|name| name == policy)?;
+        let of = |name: &String| all.iter().find(|(of, _)| of == name);
+        let members: Vec<_> = self.members.iter().filter_map(of).collect();
+        let have_key = members.iter().any(|(_, it)| has_key(it));
+        let pays = |it: &Considered| match it {
+            Considered::Counts { is_shadow, .. } => !is_shadow && (has_key(it) || !have_key),
+            _ => false,
+        };
+        let (_, considered) = of(&self.members[rank])?;
+        match considered {
+            Considered::Counts { .. } if !pays(considered) => {
+                return Some(", and never pays".to_owned());
+            }
+            Considered::Counts { .. } | Considered::CountsNothing(_) => {}
+            Considered::HasNoKey(Some(_)) if members.iter().any(|(_, it)| pays(it)) => {
+                return Some(", unless another policy pays".to_owned());
+            }
+            _ => return None,
+        }
+        let before = members.iter().take_while(|(name, _)| name != policy);
+        let mut free = before.clone();
+        if let Some((free, _)) = free.find(|(_, it)| matches!(it, Considered::CountsNothing(_))) {
+            return Some(format!(", and never pays, since {free} always has room"));
+        }
+        let before = before.filter(|(_, it)| pays(it));
+        let before: Vec<&str> = before.map(|(name, _)| &**name).collect();
+        Some(match &*before {
+            [] => format!(", first of {}", self.name),
+            [before] => format!(", if {before} has no room"),
+            before => format!(", if {} have no room", before.join(" and ")),
+        })
+    }
+}
+
+/// Returns whether it counts the request by a key of its own.
+fn has_key(considered: &Considered) -> bool {
+    matches!(
+        considered,
+        Considered::Counts {
+            is_shared: false,
+            ..
+        }
+    )
+}
+
+/// Reads the groups, each with its value, if there are any. All policies are known by then, with and without mistakes.
+pub(super) fn groups<'w>(
+    root: &TableAt<'w>,
+    policies: &[Declared<'_>],
+) -> Option<Vec<(FirstOf, At<'w>)>> {
+    let Some(at) = root.get("first_of") else {
+        return Some(Vec::new());
+    };
+    if !at.is_table() {
+        return at.expected(
+            "a table; write the policies of each group under its name, such as spend = [\"plan\", \"credits\"]",
+        );
+    }
+    let entries = at.entries()?;
+    if entries.is_empty() {
+        return at.refuse("there is no group; name its policies, such as spend = [\"plan\", \"credits\"], or leave `first_of` out");
+    }
+    let known: Vec<&str> = policies.iter().map(|declared| &*declared.name).collect();
+    let mut taken: HashMap<&str, String> = HashMap::new();
+    let mut groups = Vec::new();
+    for (name, at) in entries {
+        let read = members(&at, &known, &mut taken);
+        groups.push(read.map(|members| {
+            let group = FirstOf {
+                name: name.text.to_owned(),
+                members,
+                place: at.place(),
+            };
+            (group, at)
+        }));
+    }
+    groups.into_iter().collect()
+}
+
+/// Reads the policies of a group. `taken` has the places of those that are members already.
+fn members<'w>(
+    at: &At<'w>,
+    known: &[&str],
+    taken: &mut HashMap<&'w str, String>,
+) -> Option<Vec<String>> {
+    let list = at.list()?;
+    if list.len() < 2 {
+        return at.refuse("one policy alone always pays; name two or more, the one to be charged first at the front");
+    }
+    let members = list.iter().map(|at| {
+        let name = at.text()?;
+        if !known.contains(&name) {
+            return at.unknown("policy", name, known);
+        }
+        match taken.insert(name, at.place()) {
+            Some(place) => at.refuse(format!(
+                "{} is a member already ({place}); name each policy once, in one group",
+                quoted(name)
+            )),
+            None => Some(name.to_owned()),
+        }
+    });
+    // Each mistake is told.
+    let members: Vec<_> = members.collect();
+    members.into_iter().collect()
+}
+
+/// Checks what the groups do not go with, by building what the file says without its store. A mistake is told where the
+/// policy says it, or else where the groups are.
+fn check(
+    groups: &[(FirstOf, At<'_>)],
+    policies: &[(String, TableAt<'_>)],
+    layer: &RateLimitLayerBuilder,
+    store: Option<&ReadStore>,
+) -> Option<()> {
+    let Some((_, at)) = groups.first() else {
+        return Some(());
+    };
+    let payers = store.map_or(Payers::OfAnyKeys, ReadStore::chooses_payers);
+    let Err(error) = with(layer.clone(), groups).store(Like(payers)).build() else {
+        return Some(());
+    };
+    if layer.clone().build().is_err() {
+        // The builder tells of its other mistakes by itself.
+        return Some(());
+    }
+    let of = policies
+        .iter()
+        .find(|(name, _)| quoted(name) == error.value());
+    let said = of.and_then(|(_, table)| table.get(field(&error)));
+    said.unwrap_or(at).refuse(error.to_string())
+}
+
+/// Returns how a file spells the option of a policy that an error is about.
+fn field(error: &ConfigError) -> &str {
+    match error.field() {
+        "factor" => "adapt",
+        field => field,
+    }
+}
+
+/// Declares the groups to the builders of a file, of these policies. `None` if they cannot be declared.
+pub(super) fn declare(
+    groups: Vec<(FirstOf, At<'_>)>,
+    (layer, mut limiter): (RateLimitLayerBuilder, LimiterBuilder),
+    policies: &[(String, TableAt<'_>)],
+    store: Option<&ReadStore>,
+) -> Option<(RateLimitLayerBuilder, LimiterBuilder, Vec<FirstOf>)> {
+    check(&groups, policies, &layer, store)?;
+    let mut layer = with(layer, &groups);
+    if !groups.is_empty() {
+        // Code outside of the layer learns who pays.
+        layer = layer.expose_decision_in_response();
+    }
+    for (group, _) in &groups {
+        limiter = limiter.first_of(&group.name, &group.members);
+    }
+    let groups = groups.into_iter().map(|(group, _)| group);
+    Some((layer, limiter, groups.collect()))
+}
+
+/// Adds the groups to a layer.
+fn with(layer: RateLimitLayerBuilder, groups: &[(FirstOf, At<'_>)]) -> RateLimitLayerBuilder {
+    let mut layer = layer;
+    for (group, _) in groups {
+        layer = layer.first_of(&group.name, &group.members);
+    }
+    layer
+}
+
+/// A store that chooses who pays as another one does.
+struct Like(Payers);
+
+impl Store for Like {
+    type Ledger = MemoryLedger;
+
+    fn open(&self, policies: &[Rule]) -> Result<MemoryLedger, ConfigError> {
+        MemoryStore::new().open(policies)
+    }
+
+    fn counts_refusals(&self) -> bool {
+        true
+    }
+
+    fn holds_slots(&self) -> bool {
+        true
+    }
+
+    fn chooses_payers(&self) -> Payers {
+        self.0
+    }
+}
