@@ -1,7 +1,7 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
 .PHONY: run test test-deep laws servers matrix faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
-.PHONY: test-without-servers check-packages packages minimal-versions deny public-api public-api-accept
+.PHONY: test-without-servers check-packages packages minimal-versions deny public-api public-api-accept fuzz
 
 SERVER_FIGURES = cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example figures \
 	&& "$(or $(CARGO_TARGET_DIR),target)/release/examples/figures"
@@ -15,7 +15,7 @@ test: servers ## all tests, those of the documentation too; ends with a line tha
 	tests/run
 
 # Those that take minutes each, or programs in other languages. CI runs those whose files have changed: see .ci/paths.
-test-deep: laws chaos matrix model descriptors interop loadtest simulate instructions way packages deny ## what searches for longer, and foreign clients
+test-deep: laws chaos matrix model descriptors interop loadtest simulate instructions way packages deny fuzz ## what searches for longer, and foreign clients
 
 laws: export PROPTEST_CASES ?= 10000
 laws: ## the laws of the algorithms by 10,000 cases, optimized
@@ -89,6 +89,9 @@ minimal-versions: servers ## the libraries with the oldest dependencies that the
 
 deny: ## licences, sources and bans of all dependencies; with DENY=advisories, known vulnerabilities, whose database is fetched
 	.ci/deny $(DENY)
+
+fuzz: ## what reads bytes of others, fuzzed for FUZZ_SECONDS (120) each; installs cargo-fuzz, and ends with a table of executions and coverage
+	fuzz/run $(TARGETS)
 
 # The results of a run go into a folder of their own, so the table shows nothing older. Rows that are compared are
 # measured in each round, within seconds of each other: see `Rounds` in benches/src/figures.rs.

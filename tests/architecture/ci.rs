@@ -56,7 +56,7 @@ fn a_change_calls_for_the_checks_of_its_files() {
             "src/response/mod.rs",
             vec!["interop", "loadtest", "instructions", "way"],
         ),
-        ("server/src/main.rs", vec!["interop", "loadtest"]),
+        ("server/src/main.rs", vec!["interop", "loadtest", "fuzz"]),
         (
             "benches/way/bounds.txt",
             vec!["instructions", "way", "bench-once"],
