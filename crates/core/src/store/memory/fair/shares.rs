@@ -163,14 +163,16 @@ impl Share {
         cost: u32,
         wait_for: impl Fn(u32) -> Micros,
     ) -> Micros {
-        let of_own = self.free_after.max(wait_for(cost));
-        let needs = self.needs(cost);
-        let of_rest = (self.is_steady && needs <= self.limit).then(|| wait_for(needs));
-        let of_whole = (!self.is_contended).then(|| wait_for(self.limit));
-        [of_rest, of_whole]
-            .into_iter()
-            .flatten()
-            .fold(of_own, Micros::min)
+        // What others claim may grow, even if they do not ask: when one lapses, the others have larger shares.
+        let of_rest = wait_for(cost);
+        if self.is_plain() {
+            return of_rest;
+        }
+        let of_own = self.free_after.max(of_rest);
+        if self.is_contended {
+            return of_own;
+        }
+        of_own.min(wait_for(self.limit))
     }
 }
 
