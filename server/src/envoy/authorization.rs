@@ -1,9 +1,14 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::Extensions;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
 use tonic::{Code, Request, Response, Status};
+use tower_ratelimit::Decision;
 use tower_ratelimit::middleware::Deadline;
 
 use super::messages::envoy::config::core::v3::header_value_option::HeaderAppendAction;
@@ -67,6 +72,7 @@ pub(super) fn deadline(headers: &HeaderMap) -> Option<Deadline> {
 async fn answer(response: http::Response<Body>) -> CheckResponse {
     if question::has_passed(&response) {
         return CheckResponse {
+            dynamic_metadata: payers(response.extensions()),
             status: Some(status(Code::Ok)),
             http_response: Some(HttpResponse::OkResponse(OkHttpResponse {
                 response_headers_to_add: fields(response.headers()),
@@ -87,6 +93,7 @@ async fn answer(response: http::Response<Body>) -> CheckResponse {
         .map(http_body_util::Collected::to_bytes);
     let body = String::from_utf8_lossy(&body.unwrap_or_default()).into_owned();
     CheckResponse {
+        dynamic_metadata: None,
         status: Some(status(code)),
         http_response: Some(HttpResponse::DeniedResponse(DeniedHttpResponse {
             status: Some(HttpStatus {
@@ -96,6 +103,22 @@ async fn answer(response: http::Response<Body>) -> CheckResponse {
             body,
         })),
     }
+}
+
+/// Says which policy pays in each group of which one does, if any pays: `{"payers": {"spend": "plan"}}`.
+fn payers(extensions: &Extensions) -> Option<Struct> {
+    let decision = extensions.get::<Decision>()?;
+    let payers = decision.payers().map(|(group, payer)| {
+        let kind = Some(Kind::StringValue(payer.to_owned()));
+        (group.to_owned(), Value { kind })
+    });
+    let fields: BTreeMap<String, Value> = payers.collect();
+    if fields.is_empty() {
+        return None;
+    }
+    let kind = Some(Kind::StructValue(Struct { fields }));
+    let fields = [("payers".to_owned(), Value { kind })].into();
+    Some(Struct { fields })
 }
 
 fn status(code: Code) -> rpc::Status {

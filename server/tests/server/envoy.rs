@@ -173,6 +173,40 @@ fn fields(
 }
 
 #[tokio::test]
+async fn metadata_tell_who_pays() {
+    let policy =
+        |name: &str| format!("[policies.{name}]\nquota = \"1/hour\"\nkey = \"client_ip\"\n");
+    let file = [policy("plan"), policy("credits")].concat();
+    let envoy = Envoy::before(&format!(
+        "{file}[first_of]\nspend = [\"plan\", \"credits\"]\n"
+    ))
+    .await;
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let answer = envoy.ask(from("192.0.2.1", get("/"))).await.unwrap();
+        told.push(
+            answer
+                .dynamic_metadata
+                .map(|metadata| format!("{metadata:?}")),
+        );
+    }
+    let [Some(first), Some(second), None] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(
+        first.contains("payers") && first.contains("spend"),
+        "{first}"
+    );
+    assert!(
+        first.contains("\"plan\"") && second.contains("\"credits\""),
+        "{told:?}"
+    );
+    let envoy = Envoy::before(&policy("alone")).await;
+    let answer = envoy.ask(from("192.0.2.1", get("/"))).await.unwrap();
+    assert_eq!(answer.dynamic_metadata, None);
+}
+
+#[tokio::test]
 async fn a_request_that_envoy_describes_is_limited_by_the_file() {
     let envoy = Envoy::before(
         "[policies.writes]\nquota = \"1/hour\"\nkey = \"client_ip\"\nwhen = { method = \"POST\", path = \"/orders/*\" }\n",
