@@ -15,7 +15,7 @@ test: servers ## all tests, those of the documentation too; ends with a line tha
 	tests/run
 
 # Those that take minutes each, or programs in other languages. CI runs those whose files have changed: see .ci/paths.
-test-deep: laws chaos matrix model descriptors interop loadtest simulate instructions way packages deny fuzz ## what searches for longer, and foreign clients
+test-deep: laws chaos model descriptors interop loadtest simulate instructions way packages deny ## what searches for longer, and foreign clients
 
 laws: export PROPTEST_CASES ?= 10000
 laws: ## the laws of the algorithms by 10,000 cases, optimized

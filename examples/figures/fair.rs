@@ -3,6 +3,13 @@
 //! It writes `docs/fair.svg`, or the file in the argument, and prints the table of `docs/fair.md`. Time is a manual clock, and who asks
 //! when is drawn from a seed, so both are always the same.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "times and counts are small"
+)]
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::error::Error;
@@ -176,7 +183,7 @@ fn table() -> Result<(), Box<dyn Error>> {
         let least = others.iter().copied().fold(f64::INFINITY, f64::min);
         let most = others.iter().copied().fold(0.0, f64::max);
         let others = match others.len() {
-            0 => "".to_owned(),
+            0 => String::new(),
             1 => format!("{most:.1}"),
             _ if most == 0.0 => "0".to_owned(),
             _ => format!("{least:.2} to {most:.2}"),

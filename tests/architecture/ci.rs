@@ -50,13 +50,13 @@ fn a_change_calls_for_the_checks_of_its_files() {
         ),
         (
             "crates/redis/src/lease/pair.rs",
-            vec!["laws", "chaos", "matrix", "simulate", "instructions"],
+            vec!["laws", "chaos", "simulate", "instructions"],
         ),
         (
             "src/response/mod.rs",
             vec!["interop", "loadtest", "instructions", "way"],
         ),
-        ("server/src/main.rs", vec!["interop", "loadtest", "fuzz"]),
+        ("server/src/main.rs", vec!["interop", "loadtest"]),
         (
             "benches/way/bounds.txt",
             vec!["instructions", "way", "bench-once"],

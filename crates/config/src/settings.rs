@@ -405,8 +405,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let (layer, limiter, groups) =
         first_of::declare(groups?, (layer, limiter), &tables, read_store)?;
     warn_of_pointless(&root, &tables, &layer, &groups);
-    let unkeyed = policies.iter().map(|policy| policy.unkeyed.clone());
-    fair::check(&tables, limiter.clone().policies(unkeyed), read_store)?;
+    fair::check(&tables, (&limiter, &policies), read_store)?;
     warn_of_needless_prices(&root, &policies);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     let (bodies, read_json) = bodies?;
