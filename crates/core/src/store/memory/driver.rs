@@ -127,7 +127,7 @@ impl<'a> Decision<'a> {
         loop {
             *outcomes = Outcomes::new(now);
             if let Ok(allowed) = self.attempt(&mut now, outcomes) {
-                self.conclude_shares(allowed, now, outcomes);
+                self.conclude_shares(allowed, outcomes);
                 outcomes.decided_at(now);
                 outcomes.put_in_order();
                 return allowed;

@@ -284,7 +284,7 @@ impl MemoryLedger {
                 policy,
                 outcomes,
             };
-            if share.is_plain()
+            if share.needs(cost) == cost
                 && let Some(allowed) = opened.counter.decide_at_once(None, ask, now, Some(sink))
             {
                 let ending = if allowed {
@@ -296,11 +296,7 @@ impl MemoryLedger {
                 };
                 seat.conclude(ending, cost);
                 let taken = if allowed { cost } else { 0 };
-                outcomes.change_each(|_, outcome| {
-                    share.tell(outcome, (cost, taken), |it| {
-                        it.retry_micros().unwrap_or_default()
-                    });
-                });
+                outcomes.change_each(|_, outcome| share.tell(outcome, (cost, taken)));
                 return allowed;
             }
         }

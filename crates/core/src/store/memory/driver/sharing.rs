@@ -2,11 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::{Ask, Changed, Decision, OutcomeSink, Part};
+use super::{Ask, Decision, Part};
 use crate::clock::Micros;
-use crate::decision::{DenialEffect, Outcome, Outcomes};
-use crate::store::Wanted;
-use crate::store::memory::fair::{Ending, Seat, Share};
+use crate::decision::{DenialEffect, Outcomes};
+use crate::store::memory::fair::{Ending, Seat};
 
 impl<'a> Decision<'a> {
     /// Adds a part whose limit is divided among tenants, of which this one asks. A tenant may be blocked.
@@ -37,7 +36,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Charges the tenants, and writes into the outcomes what is left for each, and how long it waits.
-    pub(super) fn conclude_shares(&mut self, allowed: bool, now: Micros, outcomes: &mut Outcomes) {
+    pub(super) fn conclude_shares(&mut self, allowed: bool, outcomes: &mut Outcomes) {
         if self.seats.is_empty() {
             return;
         }
@@ -71,7 +70,7 @@ impl<'a> Decision<'a> {
             };
             let cost = part.ask.cost;
             let taken = if allowed && part.charges() { cost } else { 0 };
-            share.tell(outcome, (cost, taken), |_| part.wait(share, now));
+            share.tell(outcome, (cost, taken));
         });
     }
 }
@@ -105,26 +104,6 @@ impl Part<'_> {
     /// Returns how many of the units that are left the request may take.
     pub(super) fn share_of(&self, left: u32) -> u32 {
         self.share.map_or(left, |share| share.of(left, 0))
-    }
-
-    /// Returns how long the refused request of a tenant waits.
-    fn wait(&self, share: &Share, now: Micros) -> Micros {
-        // Only a settlement changes the page meanwhile, and the next request sees it.
-        let wait_for = |units| self.wait_for(units, now).unwrap_or_default();
-        share.wait(self.ask.cost, wait_for).max(Micros::new(1))
-    }
-
-    /// Returns how long it takes until the limit has so many units.
-    fn wait_for(&self, units: u32, now: Micros) -> Result<Micros, Changed> {
-        let mut outcomes = Outcomes::new(now);
-        let mut sink = OutcomeSink {
-            wanted: Wanted::Everything,
-            policy: self.policy,
-            outcomes: &mut outcomes,
-        };
-        self.write_uncharged(self.asking(units), now, Some(false), &mut sink)?;
-        let outcome = outcomes.first();
-        Ok(outcome.and_then(Outcome::retry_micros).unwrap_or_default())
     }
 
     fn asking(&self, cost: u32) -> Ask {

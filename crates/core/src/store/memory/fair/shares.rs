@@ -157,22 +157,20 @@ impl Share {
             .max(beside_others)
     }
 
-    /// Returns how long a refused request waits. `wait_for` returns how long it takes until the limit has so many units.
+    /// Returns how long a refused request waits, if the limit has room for it after this time, and is as good as new after that one.
     pub(in crate::store::memory) fn wait(
         &self,
-        cost: u32,
-        wait_for: impl Fn(u32) -> Micros,
+        has_room_after: Micros,
+        whole_after: Micros,
     ) -> Micros {
         // What others claim may grow, even if they do not ask: when one lapses, the others have larger shares.
-        let of_rest = wait_for(cost);
-        if self.is_plain() {
-            return of_rest;
-        }
-        let of_own = self.free_after.max(of_rest);
-        if self.is_contended {
-            return of_own;
-        }
-        of_own.min(wait_for(self.limit))
+        let of_own = self.free_after.max(has_room_after);
+        let wait = match (self.is_plain(), self.is_contended) {
+            (true, _) => has_room_after,
+            (false, true) => of_own,
+            (false, false) => of_own.min(whole_after),
+        };
+        wait.max(Micros::new(1))
     }
 }
 
