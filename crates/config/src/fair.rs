@@ -1,6 +1,5 @@
 //! Limits that are divided among tenants.
 
-use super::policy::ReadPolicy;
 use super::store::ReadStore;
 use super::walk::{At, TableAt};
 use tower_ratelimit::limiter::LimiterBuilder;
@@ -47,7 +46,7 @@ pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http>
 /// Rejects a limit that is divided, where the policies together or the store do not go with that.
 pub(super) fn check(
     tables: &[(String, TableAt<'_>)],
-    (limiter, policies): (&LimiterBuilder, &[ReadPolicy]),
+    (limiter, policies): (&LimiterBuilder, Vec<Policy>),
     store: Option<&ReadStore>,
 ) -> Option<()> {
     let Some(at) = tables.iter().find_map(|(_, table)| table.get("fair")) else {
@@ -56,7 +55,6 @@ pub(super) fn check(
     if store.is_some_and(ReadStore::is_shared) {
         return at.refuse("only the state of this process is divided among tenants; leave the table [store] out, or `fair`");
     }
-    let policies = policies.iter().map(|policy| policy.unkeyed.clone());
     at.made(limiter.clone().policies(policies).build())
         .map(drop)
 }

@@ -347,6 +347,12 @@ pub(super) struct ReadPolicy {
     pub(super) counts: Counts,
 }
 
+/// Returns policies for a limiter.
+pub(super) fn unkeyed_of(policies: &[ReadPolicy]) -> Vec<Policy> {
+    let policies = policies.iter();
+    policies.map(|policy| policy.unkeyed.clone()).collect()
+}
+
 /// What a policy counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {

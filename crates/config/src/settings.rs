@@ -22,7 +22,7 @@ use super::load;
 use super::money::{PRICE, prices_or_none};
 use super::plans::{PLAN_OF, ReadPlans, plans};
 use super::policies::policies;
-use super::policy::{Counts, MODES, POLICY, ReadPolicy, limit_of};
+use super::policy::{Counts, MODES, POLICY, ReadPolicy, limit_of, unkeyed_of};
 use super::resolving::RESOLVER;
 use super::resolving::{ReadResolver, resolver};
 use super::responses::RESPONSES;
@@ -405,7 +405,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let (layer, limiter, groups) =
         first_of::declare(groups?, (layer, limiter), &tables, read_store)?;
     warn_of_pointless(&root, &tables, &layer, &groups);
-    fair::check(&tables, (&limiter, &policies), read_store)?;
+    fair::check(&tables, (&limiter, unkeyed_of(&policies)), read_store)?;
     warn_of_needless_prices(&root, &policies);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     let (bodies, read_json) = bodies?;

@@ -1,3 +1,5 @@
+//! A policy as a ledger has opened it: its table, and what stands beside that.
+
 use std::sync::Arc;
 
 use super::blocks::Blocks;
