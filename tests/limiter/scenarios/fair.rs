@@ -679,7 +679,7 @@ fn an_override_of_a_divided_limit_is_refused() {
     assert!(passes(&limiter, "ann"));
 }
 
-/// Whoever waits for a request of a whole limit, and then only asks what is never charged, keeps nothing for itself.
+/// A tenant that waits for a request of a whole limit, and then only asks what is never charged, keeps nothing for itself.
 #[test]
 fn who_is_refused_elsewhere_keeps_no_room() {
     for then in [0, 101] {

@@ -142,7 +142,7 @@ impl Tables {
         shared.filter_map(|(policy, its)| Some((policy, its.blocks.upgrade()?)))
     }
 
-    /// Returns the tenants among whom the limits of an open policy are divided. They belong to its table: whoever locks several locks them
+    /// Returns the tenants among whom the limits of an open policy are divided. They belong to its table, and are locked
     /// in the order of the tables.
     pub(super) fn tenants(
         &mut self,

@@ -112,7 +112,7 @@ const LATEST: f64 = (1 << 30) as f64;
 const OTHERS: u64 = 0;
 
 impl Share {
-    /// The whole of this limit, for whoever comes first.
+    /// The whole of this limit, undivided.
     pub(in crate::store::memory) fn whole(limit: u32) -> Self {
         Self {
             has_debt: false,
