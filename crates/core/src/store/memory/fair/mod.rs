@@ -81,8 +81,8 @@ pub(super) struct Seat<'a> {
     /// The place of the shared key; `None` if it is not kept.
     place: Option<usize>,
     tenant: u64,
-    /// The place of the tenant, once it has asked.
-    tenant_place: usize,
+    /// The place of the tenant, and what it may take, once it has asked.
+    asked: Option<(usize, Share)>,
     weight: u32,
     scale: Scale,
     /// How many tenants the shard keeps.
@@ -124,7 +124,7 @@ impl Division {
             shard,
             root,
             tenant,
-            tenant_place: 0,
+            asked: None,
             weight: weight.max(1).into(),
             scale: Scale {
                 tenants: self.scale.tenants.min(free),
@@ -166,16 +166,14 @@ impl Division {
 }
 
 impl Seat<'_> {
-    /// Returns what the request may take, whose tenant is active from now on.
+    /// Returns what the request may take, whose tenant is active from now on. It asks once: nothing else changes while the tenants are locked.
     pub(super) fn ask(&mut self, now: Micros) -> Share {
         let (tenant, scale) = ((self.tenant, self.weight), self.scale);
-        match self.with_shares(now, |shares| shares.ask(tenant, now, &scale)) {
-            Some((place, share)) => {
-                self.tenant_place = place;
-                share
-            }
-            None => Share::whole(scale.limit),
+        if self.asked.is_none() {
+            self.asked = self.with_shares(now, |shares| shares.ask(tenant, now, &scale));
         }
+        self.asked
+            .map_or_else(|| Share::whole(scale.limit), |(_, share)| share)
     }
 
     /// Adds units to what the tenant has used.
@@ -208,8 +206,8 @@ impl Seat<'_> {
 
     /// Follows the end of a request.
     pub(super) fn conclude(&mut self, ending: Ending, cost: u32) {
-        let (tenant, scale) = (self.tenant_place, self.scale);
-        let Some(shares) = self.shares() else {
+        let (asked, scale) = (self.asked, self.scale);
+        let (Some((tenant, _)), Some(shares)) = (asked, self.shares()) else {
             return;
         };
         match ending {
