@@ -48,7 +48,8 @@ impl Policy<Http> {
     /// [`key::global()`](crate::key::global), and `tenant` who asks.
     ///
     /// No tenant can starve the others, whatever it asks, and what one leaves goes to those that ask for more. [The page on fair
-    /// shares](crate::guide::fair) has the rule, and what goes with it. [`fair_by`](Self::fair_by) has weights.
+    /// shares](crate::guide::fair) has the rule, and what goes with it. [`fair_by`](Self::fair_by) has weights. Of two calls, the last one
+    /// counts.
     ///
     /// Requests without a tenant are one tenant together, unless [`no_key`](Self::no_key) refuses them. A client that chooses its tenant
     /// freely, by a header that nothing has verified, can be as many tenants as it likes: take a key that it cannot invent.

@@ -61,6 +61,15 @@ fn what_it_does_not_go_with_is_told_with_its_line() {
     }
 }
 
+/// Of two policies whose limits are divided, the second cannot be.
+#[test]
+fn a_mistake_stands_at_the_policy_that_has_it() {
+    let second = "\n[policies.day]\nquota = \"10/day\"\nkey = \"global\"\nfair = \"client_ip\"\n";
+    let told = mistakes(&format!("{FAIR}{second}"));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("policies.day.fair"), "{told:?}");
+}
+
 #[cfg(feature = "redis")]
 #[test]
 fn a_store_in_redis_is_refused() {

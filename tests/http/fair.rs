@@ -138,6 +138,16 @@ fn each_shared_key_has_tenants_of_its_own() {
 }
 
 #[test]
+fn of_two_tenants_the_last_one_counts() {
+    let policy = upstream().fair(key::header("x-user"));
+    let layer = RateLimitLayer::builder().policy(policy).build().unwrap();
+    let service = layer.layer(service_fn(empty));
+    let asks = |tenant| ask(&service, get_by([("x-tenant", tenant), ("x-user", "ann")]));
+    // They share one limit, whatever the first extractor finds.
+    assert_eq!(count(15, || asks("a")) + count(15, || asks("b")), 20);
+}
+
+#[test]
 fn plans_of_requests_have_weights() {
     let clock = ManualClock::new();
     let policy = Policy::new("upstream", TokenBucket::per_second(100))

@@ -1,6 +1,7 @@
 //! Limits that are divided among tenants.
 
 use super::store::ReadStore;
+use super::tree::quoted;
 use super::walk::{At, TableAt};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::policy::{Fair, Http, Policy};
@@ -55,6 +56,12 @@ pub(super) fn check(
     if store.is_some_and(ReadStore::is_shared) {
         return at.refuse("only the state of this process is divided among tenants; leave the table [store] out, or `fair`");
     }
-    at.made(limiter.clone().policies(policies).build())
-        .map(drop)
+    let Err(error) = limiter.clone().policies(policies).build() else {
+        return Some(());
+    };
+    let named = tables
+        .iter()
+        .find(|(name, _)| quoted(name) == error.value());
+    let its = named.and_then(|(_, table)| table.get("fair"));
+    its.unwrap_or(at).refuse(error.to_string())
 }

@@ -803,3 +803,24 @@ fn limits_before_and_after_a_reload_do_not_wait_for_each_other() {
         }
     });
 }
+
+#[test]
+fn to_come_and_go_gains_nothing() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(100));
+    let (mut there, mut had, mut visits) = (0, 0, 0);
+    for step in 0..65_000_u32 {
+        clock.advance(Duration::from_millis(1));
+        // There for a fifth of a second, and then away for longer than a tenant counts that does not ask.
+        if step % 1_300 < 200 {
+            visits += u32::from(step % 1_300 == 0);
+            there += 1;
+            had += u32::from(passes(&limiter, "nomad"));
+        }
+        passes(&limiter, "ann");
+        passes(&limiter, "bob");
+    }
+    // A third of the limit while it is there, and one request ahead each time.
+    let share = there / 30 + visits;
+    assert!(had <= share + share / 20, "{had} of {share}");
+    assert!(had >= share / 2, "{had} of {share}");
+}

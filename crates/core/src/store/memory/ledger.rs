@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::{Decision, Part, Purpose};
-use super::fair::{Division, Ending};
 use super::known::{self, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
@@ -260,50 +259,6 @@ impl MemoryLedger {
             }
             _ => self.decide_together(charges, wanted, outcomes),
         }
-    }
-
-    /// Decides a request of a tenant that concerns no other policy.
-    #[inline(never)]
-    fn decide_divided(
-        &self,
-        charge: &Charge,
-        division: &Division,
-        wanted: Wanted,
-        outcomes: &mut Outcomes,
-    ) -> bool {
-        let Charge { policy, cost, .. } = *charge;
-        let opened = &self.policies[policy];
-        let tenant = self.fingerprint(&charge.key);
-        let ask = self.ask(&charge.key.root(), cost);
-        let mut seat = division.seat(ask.fingerprint, (tenant, charge.weight));
-        if cost > 0 && opened.limit.is_none() && !opened.blocks.are_any() {
-            let now = self.clock.now();
-            let share = seat.ask(now);
-            let sink = &mut OutcomeSink {
-                wanted,
-                policy,
-                outcomes,
-            };
-            if share.needs(cost) == cost
-                && let Some(allowed) = opened.counter.decide_at_once(None, ask, now, Some(sink))
-            {
-                let ending = if allowed {
-                    Ending::Passed
-                } else if share.is_below(cost) {
-                    Ending::Elsewhere
-                } else {
-                    Ending::Refused
-                };
-                seat.conclude(ending, cost);
-                let taken = if allowed { cost } else { 0 };
-                outcomes.change_each(|_, outcome| share.tell(outcome, (cost, taken)));
-                return allowed;
-            }
-        }
-        let mut decision = Decision::new(&self.clock, wanted, Purpose::Charge);
-        let part = Part::new(policy, opened, ask, opened.limit, charge.effect());
-        decision.add_for(tenant, seat, part);
-        decision.decide(outcomes)
     }
 
     /// Decides a request that concerns one policy alone.

@@ -3,6 +3,7 @@
 //! Tenants are kept beside the states of the policy, by the fingerprint of the shared key. A decision locks the tenants of its shared
 //! keys first, in the order of the tables, and then decides as any other.
 
+mod deciding;
 mod shares;
 
 use std::collections::HashMap;

@@ -1,0 +1,57 @@
+//! Decisions on a request of one tenant, under a limit that is divided and no other.
+//!
+//! A request that is within its tenant's share is decided as if nobody shared the limit, on the fast path of the table. Any other request
+//! takes the general path, as one of several policies does.
+
+use super::{Division, Ending};
+use crate::decision::Outcomes;
+use crate::store::memory::driver::{Decision, Part, Purpose};
+use crate::store::memory::ledger::MemoryLedger;
+use crate::store::memory::sink::OutcomeSink;
+use crate::store::{Charge, Wanted};
+
+impl MemoryLedger {
+    /// Decides a request of a tenant that concerns no other policy.
+    #[inline(never)]
+    pub(in crate::store::memory) fn decide_divided(
+        &self,
+        charge: &Charge,
+        division: &Division,
+        wanted: Wanted,
+        outcomes: &mut Outcomes,
+    ) -> bool {
+        let Charge { policy, cost, .. } = *charge;
+        let opened = &self.policies[policy];
+        let tenant = self.fingerprint(&charge.key);
+        let ask = self.ask(&charge.key.root(), cost);
+        let mut seat = division.seat(ask.fingerprint, (tenant, charge.weight));
+        if cost > 0 && opened.limit.is_none() && !opened.blocks.are_any() {
+            let now = self.clock().now();
+            let share = seat.ask(now);
+            let sink = &mut OutcomeSink {
+                wanted,
+                policy,
+                outcomes,
+            };
+            if share.needs(cost) == cost
+                && let Some(allowed) = opened.counter.decide_at_once(None, ask, now, Some(sink))
+            {
+                let ending = if allowed {
+                    Ending::Passed
+                } else if share.is_below(cost) {
+                    Ending::Elsewhere
+                } else {
+                    Ending::Refused
+                };
+                seat.conclude(ending, cost);
+                let taken = if allowed { cost } else { 0 };
+                outcomes.change_each(|_, outcome| share.tell(outcome, (cost, taken)));
+                return allowed;
+            }
+        }
+        let mut decision = Decision::new(self.clock(), wanted, Purpose::Charge);
+        let part = Part::new(policy, opened, ask, opened.limit, charge.effect());
+        decision.add_for(tenant, seat, part);
+        decision.decide(outcomes)
+    }
+}
