@@ -1,7 +1,7 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
 .PHONY: run test test-deep laws servers matrix faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
-.PHONY: test-without-servers check-packages packages minimal-versions deny public-api public-api-accept fuzz
+.PHONY: mutants-lua test-without-servers check-packages packages minimal-versions deny public-api public-api-accept fuzz
 
 SERVER_FIGURES = cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example figures \
 	&& "$(or $(CARGO_TARGET_DIR),target)/release/examples/figures"
@@ -92,6 +92,9 @@ deny: ## licences, sources and bans of all dependencies; with DENY=advisories, k
 
 fuzz: ## what reads bytes of others, fuzzed for FUZZ_SECONDS (120) each; installs cargo-fuzz, and ends with a table of executions and coverage
 	fuzz/run $(TARGETS)
+
+mutants-lua: servers ## MUTANTS (100) changes of the Lua, drawn by SEED (1), each of which a test has to notice; goes on where it stopped, and ends with a table
+	tests/mutants/lua
 
 # The results of a run go into a folder of their own, so the table shows nothing older. Rows that are compared are
 # measured in each round, within seconds of each other: see `Rounds` in benches/src/figures.rs.

@@ -1,0 +1,136 @@
+//! A program of tests, run with a changed text in it, until its first test fails.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use memchr::memmem;
+
+/// A script may run in circles, and all that waits for it then fails by its deadline, or never.
+const LONGEST: Duration = Duration::from_secs(900);
+
+pub(crate) struct Program {
+    pub(crate) name: String,
+    folder: PathBuf,
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Program {
+    /// Reads the line that `tests/run` has for a program: its name, its folder and its path.
+    pub(crate) fn read(line: &str) -> Result<Self, String> {
+        let parts: Vec<_> = line.split_whitespace().collect();
+        let &[name, folder, path] = parts.as_slice() else {
+            return Err(format!("no name, folder and path of a program: {line:?}"));
+        };
+        let bytes = fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            folder: folder.into(),
+            path: path.into(),
+            bytes,
+        })
+    }
+
+    /// Whether the program contains this text.
+    pub(crate) fn has(&self, text: &str) -> bool {
+        memmem::find(&self.bytes, text.as_bytes()).is_some()
+    }
+
+    /// Runs the tests whose names contain one of these, with another text of the same length in place of this one, and returns the
+    /// first that fails, and fails again.
+    pub(crate) fn first_failure(
+        &self,
+        text: &str,
+        changed: &str,
+        tests: &[&str],
+    ) -> Result<Option<String>, String> {
+        assert_eq!(text.len(), changed.len(), "the text would not fit");
+        let mut bytes = self.bytes.clone();
+        let places: Vec<_> = memmem::find_iter(&self.bytes, text.as_bytes()).collect();
+        for place in places {
+            bytes[place..place + text.len()].copy_from_slice(changed.as_bytes());
+        }
+        let path = self.path.with_extension("mutant");
+        let written = fs::copy(&self.path, &path).and_then(|_| fs::write(&path, bytes));
+        written.map_err(|error| format!("{}: {error}", path.display()))?;
+        let failure = self.failure_that_stays(&path, tests);
+        fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        failure
+    }
+
+    /// On a busy machine a test may fail for want of time, so the first that fails is tried once more.
+    fn failure_that_stays(&self, path: &Path, tests: &[&str]) -> Result<Option<String>, String> {
+        for _ in 0..3 {
+            let failed = self.run(path, tests)?;
+            let Some(test) = failed.as_deref().filter(|test| !test.contains(' ')) else {
+                return Ok(failed);
+            };
+            if self.run(path, &["--exact", test])?.is_some() {
+                return Ok(failed);
+            }
+        }
+        Err(format!(
+            "a test of {} fails by chance: {}",
+            self.name,
+            tests.join(" or ")
+        ))
+    }
+
+    fn run(&self, path: &Path, tests: &[&str]) -> Result<Option<String>, String> {
+        // Servers that the tests start are in its group, and end with it.
+        let mut child = Command::new(path)
+            .args(tests)
+            .current_dir(&self.folder)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let output = child.stdout.take().expect("it is piped");
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let end = Instant::now() + LONGEST;
+        let mut ended = None;
+        let failed = loop {
+            match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.ends_with("... FAILED") => {
+                    let line = line.trim_start_matches("test ");
+                    break Some(line.trim_end_matches(" ... FAILED").to_owned());
+                }
+                Ok(line) => {
+                    if line.starts_with("test result: ok") {
+                        ended = Some(line);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => break Some("all of its time".to_owned()),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break None,
+            }
+        };
+        if failed.is_some() {
+            let group = format!("-{}", child.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        }
+        let status = child.wait().map_err(|error| error.to_string())?;
+        match (&failed, ended) {
+            (None, None) => Ok(Some(format!("no result ({status})"))),
+            (None, Some(line)) if line.contains(" 0 passed") => Err(format!(
+                "{} has no test that is named {}",
+                self.name,
+                tests.join(" or ")
+            )),
+            _ => Ok(failed),
+        }
+    }
+}
