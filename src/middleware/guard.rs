@@ -46,8 +46,8 @@ struct GuardedRequest {
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
     answer: Option<SentResponse>,
-    /// The guard of the same request under the file in shadow.
-    shadow: ResponseGuard,
+    /// Another guard of the same request, which sees and ends with it.
+    beside: ResponseGuard,
 }
 
 /// A response whose body is on its way.
@@ -113,10 +113,10 @@ impl ResponseGuard {
     }
 
     /// Holds this as well, until the same end.
-    pub(super) fn join(&mut self, shadow: Self) {
+    pub(super) fn join(&mut self, beside: Self) {
         match self.request() {
-            Some(request) => request.shadow = shadow,
-            None => *self = shadow,
+            Some(request) => request.beside = beside,
+            None => *self = beside,
         }
     }
 
@@ -219,14 +219,14 @@ impl GuardedRequest {
             asked,
             began,
             answer: None,
-            shadow: ResponseGuard::default(),
+            beside: ResponseGuard::default(),
         })
     }
 
     /// Observes the head of the response, whose body has this length as far as it is known.
     fn answered(&mut self, head: &Parts, length: Option<u64>) {
-        if let Some(shadow) = self.shadow.request() {
-            shadow.answered(head, length);
+        if let Some(beside) = self.beside.request() {
+            beside.answered(head, length);
         }
         let headers = &head.headers;
         let reported = self.reservation.policies().filter_map(|policy| {
@@ -263,8 +263,8 @@ impl GuardedRequest {
         trailers: Option<&HeaderMap>,
         is_at_its_end: bool,
     ) -> bool {
-        if let Some(shadow) = self.shadow.request() {
-            shadow.frame(data, trailers, is_at_its_end);
+        if let Some(beside) = self.beside.request() {
+            beside.frame(data, trailers, is_at_its_end);
         }
         let Some(answer) = &mut self.answer else {
             return true;
@@ -300,8 +300,8 @@ impl GuardedRequest {
 
     /// Observes the end of the body.
     fn end(&mut self) {
-        if let Some(shadow) = self.shadow.request() {
-            shadow.end();
+        if let Some(beside) = self.beside.request() {
+            beside.end();
         }
         if let Some(answer) = &mut self.answer {
             answer.end = match answer.end {

@@ -204,6 +204,23 @@ async fn as_much_is_taken_under_a_factor_as_a_request_may_cost() {
 }
 
 #[test]
+fn requests_of_low_priority_leave_the_reserve_under_a_limit_of_their_caller() {
+    let hourly = Policy::new("calls", FixedWindow::per_hour(10))
+        .reserve(2)
+        .limit_by(|_| None::<Algorithm>);
+    let limiter = Limiter::builder().policy(hourly).build_local().unwrap();
+    let low = limiter.low_priority();
+    let ask = |limiter: &LocalLimiter| {
+        let under = [("calls", FixedWindow::per_hour(4).into())];
+        let asked = limiter.check_under([("calls", "ann", 1)], under);
+        asked.unwrap().now().is_allowed()
+    };
+
+    assert_eq!([(); 3].map(|()| ask(&low)), [true, true, false]);
+    assert_eq!([(); 3].map(|()| ask(&limiter)), [true, true, false]);
+}
+
+#[test]
 fn a_caller_brings_limits_for_single_requests() {
     let hourly = Policy::new("calls", FixedWindow::per_hour(10)).limit_by(|_| None::<Algorithm>);
     let limiter = Limiter::builder()

@@ -41,6 +41,21 @@ pub trait Reads {
 
     /// Returns the limit of the policy's closure over the request.
     fn limit(&self) -> Option<Algorithm>;
+
+    /// Returns the limit of the caller, which applies whatever the other limits of the policy are.
+    #[inline]
+    fn limit_of_caller(&self) -> Option<LimitOfCaller> {
+        None
+    }
+}
+
+/// A limit that a caller has for one request of a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitOfCaller {
+    pub(super) policy: usize,
+    pub(super) limit: Limit,
+    /// The time to which it applies, or `None` if it denies every request.
+    pub(super) window: Option<Duration>,
 }
 
 /// What charges are made for.
@@ -92,11 +107,21 @@ pub trait Steps<R> {
 
 impl<R> Steps<R> for () {}
 
-/// The arguments of a verb, read as a request.
-pub(super) struct Arguments<'a> {
+/// The arguments of a verb, or what the closures of a layer say, read as a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Arguments<'a> {
     demand: Demand,
     asker: LimitContext,
     finding: Option<&'a Finding>,
+    limit: Option<LimitOfCaller>,
+}
+
+impl Arguments<'_> {
+    /// Says whether the request is settled at its end, or gives its slots back there.
+    pub(crate) fn reserved(mut self, is_reserved: bool) -> Self {
+        self.demand.is_reserved = is_reserved;
+        self
+    }
 }
 
 impl Reads for Arguments<'_> {
@@ -126,15 +151,11 @@ impl Reads for Arguments<'_> {
     fn limit(&self) -> Option<Algorithm> {
         None
     }
-}
 
-/// A limit that a caller has for one request of a policy.
-#[derive(Clone, Copy)]
-pub(super) struct LimitOfCaller {
-    pub(super) policy: usize,
-    pub(super) limit: Limit,
-    /// The time to which it applies, or `None` if it denies every request.
-    pub(super) window: Option<Duration>,
+    #[inline]
+    fn limit_of_caller(&self) -> Option<LimitOfCaller> {
+        self.limit
+    }
 }
 
 /// What a caller asks of policies that it names.
@@ -170,6 +191,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             let (plain, of_layer) = (|| reads.plain_key(), || reads.limit());
             if !limits.apply(&mut charge, &context, reads.finding(), &plain, &of_layer) {
                 return Err(NoDemand::Exempt(charge.rule));
+            }
+            if let Some(own) = reads.limit_of_caller() {
+                charge.limit = Some(own.limit);
+                charge.window = own.window;
             }
             if let Some(weights) = &policies.weights {
                 charge.weight = weights.of_request(policy, &context, limits.limits());
@@ -292,6 +317,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.has_slots
     }
 
+    #[inline]
     fn arguments<'a>(
         &self,
         mut asker: LimitContext,
@@ -308,6 +334,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             demand,
             asker,
             finding,
+            limit: None,
         }
     }
 
@@ -357,25 +384,36 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         purpose: Purpose,
         finding: Option<&Finding>,
     ) -> Charges {
+        let readers = self.readers_alike(asker, (key, cost), purpose, finding);
+        self.charges_for(readers, purpose, &mut ())
+            .unwrap_or_else(|never| match never {})
+    }
+
+    /// Returns, for each policy, what a request of this plan and operation asks of it, for one key at one cost, with the
+    /// finding of a resolver.
+    pub(crate) fn readers_alike<'a>(
+        &self,
+        asker: LimitContext,
+        (key, cost): (Key, u32),
+        purpose: Purpose,
+        finding: Option<&'a Finding>,
+    ) -> impl Iterator<Item = (usize, Arguments<'a>)> {
         if purpose.is_decided() {
             self.policies.mistakes.note_alike();
         }
         let arguments = self.arguments(asker, (key, cost, false), finding);
-        let readers = self.policies.limited.iter().map(|&(policy, is_soft)| {
+        let limited = self.policies.limited.iter();
+        limited.map(move |&(policy, is_soft)| {
             let demand = Demand {
                 is_soft,
                 ..arguments.demand
             };
-            (
-                policy,
-                Arguments {
-                    demand,
-                    ..arguments
-                },
-            )
-        });
-        self.charges_for(readers, purpose, &mut ())
-            .unwrap_or_else(|never| match never {})
+            let arguments = Arguments {
+                demand,
+                ..arguments
+            };
+            (policy, arguments)
+        })
     }
 
     /// Returns what is asked of policies by their names, each for a key and at a cost of its own, in the order of the
@@ -440,10 +478,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// Returns the charges of the named policies, with the findings of a resolver for their keys.
+    /// Returns the charges of the named policies, with the findings of a resolver for their keys, some of them under a limit of
+    /// the caller.
     pub(super) fn charges_named(
         &self,
         named: &[(usize, Demand)],
+        limits: &[LimitOfCaller],
         findings: &Findings,
         purpose: Purpose,
     ) -> Charges {
@@ -453,8 +493,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let named = named.iter().enumerate();
         let readers = named.map(|(place, (policy, demand))| {
             let one = (demand.key, demand.cost, demand.is_soft);
+            let limit = limits.iter().find(|own| own.policy == *policy).copied();
             let arguments = self.arguments(self.asker(), one, findings.of(place));
-            (*policy, arguments)
+            (*policy, Arguments { limit, ..arguments })
         });
         self.charges_for(readers, purpose, &mut ())
             .unwrap_or_else(|never| match never {})

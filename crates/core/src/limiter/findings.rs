@@ -10,70 +10,71 @@ use crate::store::Reply;
 
 /// The lookups of the keys of a verb by a resolver; none without a resolver.
 #[derive(Debug)]
-pub struct Looks(SmallVec<[Option<PlanLookup>; 1]>);
+pub struct Looks(Option<SmallVec<[Option<PlanLookup>; 1]>>);
 
 /// What a resolver has found for the keys of a verb; nothing without a resolver.
 #[derive(Clone, Debug)]
-pub struct Findings(SmallVec<[Option<Finding>; 1]>);
+pub struct Findings(Option<SmallVec<[Option<Finding>; 1]>>);
 
 impl Looks {
     #[inline]
     pub(super) fn none() -> Self {
-        Self(SmallVec::new())
+        Self(None)
     }
 
     pub(super) fn of<'a, L: ?Sized>(
         keys: impl IntoIterator<Item = &'a Key>,
         limiter: &Limiter<L>,
     ) -> Self {
-        Self(keys.into_iter().map(|key| limiter.look(key)).collect())
+        Self(Some(
+            keys.into_iter().map(|key| limiter.look(key)).collect(),
+        ))
     }
 
     /// Returns what is known now.
     #[inline]
     pub(super) fn now(self) -> Findings {
-        let findings = self.0.into_iter().map(|look| look.map(PlanLookup::now));
-        Findings(findings.collect())
+        let known = |look: Option<PlanLookup>| look.map(PlanLookup::now);
+        Findings(self.0.map(|looks| looks.into_iter().map(known).collect()))
     }
 
     /// Waits until all keys are looked up.
     #[inline]
     pub(super) fn wait(self) -> Reply<Findings> {
         let is_pending = |look: &_| matches!(look, Some(PlanLookup::Pending(_)));
-        if self.0.iter().any(is_pending) {
-            return Reply::later(self.found());
+        match self.0 {
+            Some(looks) if looks.iter().any(is_pending) => Reply::later(found(looks)),
+            known => Reply::Now(Looks(known).now()),
         }
-        let known = self.0.into_iter().map(|look| match look? {
-            PlanLookup::Known(finding) => Some(finding),
-            pending @ PlanLookup::Pending(_) => Some(pending.now()),
-        });
-        Reply::Now(Findings(known.collect()))
     }
+}
 
-    async fn found(self) -> Findings {
-        let mut findings = SmallVec::new();
-        // All lookups run at the same time.
-        for look in self.0 {
-            findings.push(match look {
-                Some(PlanLookup::Pending(coming)) => Some(coming.await),
-                Some(PlanLookup::Known(finding)) => Some(finding),
-                None => None,
-            });
-        }
-        Findings(findings)
+async fn found(looks: SmallVec<[Option<PlanLookup>; 1]>) -> Findings {
+    let mut findings = SmallVec::new();
+    // All lookups run at the same time.
+    for look in looks {
+        findings.push(match look {
+            Some(PlanLookup::Pending(coming)) => Some(coming.await),
+            Some(PlanLookup::Known(finding)) => Some(finding),
+            None => None,
+        });
     }
+    Findings(Some(findings))
 }
 
 impl Findings {
     /// Returns the finding for the key at this place.
     #[inline]
     pub(super) fn of(&self, place: usize) -> Option<&Finding> {
-        self.0.get(place)?.as_ref()
+        self.0.as_ref()?.get(place)?.as_ref()
     }
 
     /// Returns an error if a resolver has failed, and is configured to fail such requests.
     #[inline]
     pub(super) fn require_plans(&self) -> Result<(), StoreError> {
-        self.0.iter().flatten().try_for_each(require_plan)
+        match &self.0 {
+            None => Ok(()),
+            Some(findings) => findings.iter().flatten().try_for_each(require_plan),
+        }
     }
 }

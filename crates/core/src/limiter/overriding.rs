@@ -119,7 +119,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         length: Duration,
     ) -> Result<Amend<Named>, ConfigError> {
         let named = self.named([(policy, key, 0)])?;
-        let charges = self.charges_named(&named, &named.look(self).now(), Purpose::Amend);
+        let charges = self.charges_named(&named, &[], &named.look(self).now(), Purpose::Amend);
         let Some(charge) = charges.first() else {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));

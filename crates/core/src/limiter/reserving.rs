@@ -151,16 +151,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 }
 
-impl LocalLimiter {
-    /// A function of its own: a reservation is written where the caller wants it only if it is all that is returned.
-    fn reserve_at_once(&self, charges: &[Charge]) -> Reservation {
-        let mut reservation = Reservation::of(self);
-        // The store in this process always answers, about each charge.
-        let _ = self.reserve_into(charges, &mut reservation);
-        reservation
-    }
-}
-
 struct Reserve<S>(S);
 
 impl<S: Subject> Verb for Reserve<S> {
@@ -182,8 +172,13 @@ impl<S: Subject> Verb for Reserve<S> {
 
     fn now(self, limiter: &LocalLimiter) -> Reservation {
         let findings = self.0.look(limiter).now();
-        let reserve = |charges: &[Charge]| limiter.reserve_at_once(charges);
+        let mut reservation = Reservation::of(limiter);
+        let reserve = |charges: &[Charge]| {
+            // The store in this process always answers, about each charge.
+            let _ = limiter.reserve_into(charges, &mut reservation);
+        };
         self.0
-            .with_charges(limiter, &findings, Purpose::Reserve, reserve)
+            .with_charges(limiter, &findings, Purpose::Reserve, reserve);
+        reservation
     }
 }

@@ -94,7 +94,7 @@ impl Subject for Named {
         purpose: Purpose,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        then(&limiter.charges_named(self, findings, purpose))
+        then(&limiter.charges_named(self, &[], findings, purpose))
     }
 }
 
@@ -116,14 +116,6 @@ impl Subject for UnderLimits {
         purpose: Purpose,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        let mut charges = limiter.charges_named(&self.demands, findings, purpose);
-        for charge in &mut charges {
-            let mut limits = self.limits.iter();
-            if let Some(own) = limits.find(|own| own.policy == charge.policy) {
-                charge.limit = Some(own.limit);
-                charge.window = own.window;
-            }
-        }
-        then(&charges)
+        then(&limiter.charges_named(&self.demands, &self.limits, findings, purpose))
     }
 }

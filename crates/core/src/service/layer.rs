@@ -283,13 +283,17 @@ impl<Q, T, E> Rules<Q, T, E> {
             asker.operation = operation(request);
         }
         let limiter = &self.limiter;
-        let mut charges = limiter.charges_alike(asker, (key, cost), Purpose::Reserve, finding);
         let settles = self.settles();
-        for charge in &mut charges {
+        let purpose = Purpose::Reserve;
+        let readers = limiter.readers_alike(asker, (key, cost), purpose, finding);
+        let readers = readers.map(|(policy, reads)| {
             // The places of a queue are not settled: a request behind has moved up already, or not.
-            charge.is_reserved = settles && !limiter.is_a_queue(charge.policy);
-        }
-        charges
+            let is_reserved = settles && !limiter.is_a_queue(policy);
+            (policy, reads.reserved(is_reserved))
+        });
+        limiter
+            .charges_for(readers, purpose, &mut ())
+            .unwrap_or_else(|never| match never {})
     }
 
     pub(super) fn refuse(&self, refused: Refused) -> Result<T, E> {

@@ -125,16 +125,16 @@ impl ReservationGuard {
 
     /// Settles the charge of each policy, exactly once.
     pub fn settle(&mut self, cost: impl Fn(usize) -> RealCost) {
-        while let Some(reserved) = self.charges.get(self.settled) {
+        while self.settled < self.charges.len() {
+            let ReservedCharge { charge, taken } = &self.charges[self.settled];
             // Even if `cost` or the store panics, it is not settled again.
             self.settled += 1;
-            let Some(taken) = reserved.taken else {
+            let Some(taken) = *taken else {
                 continue;
             };
-            let charge = reserved.charge;
             // If `cost` panics, the estimate is counted.
-            let spent = Cell::new(self.policies.prices.units(&charge));
-            let _counted = OnDrop::new(|| self.policies.count_spent(&charge, spent.get()));
+            let spent = Cell::new(self.policies.prices.units(charge));
+            let _counted = OnDrop::new(|| self.policies.count_spent(charge, spent.get()));
             let units = match cost(charge.policy) {
                 RealCost::Units(units) => Some(units),
                 RealCost::Guess(units) => {
@@ -151,9 +151,9 @@ impl ReservationGuard {
         }
     }
 
-    fn settle_one(&self, mut charge: Charge, taken: Taken, units: u32) {
+    fn settle_one(&self, charge: &Charge, taken: Taken, units: u32) {
         let prices = &self.policies.prices;
-        let cost = prices.settled(&charge, units);
+        let cost = prices.settled(charge, units);
         let (difference, amendment) = match cost.checked_sub(charge.cost) {
             Some(more) => (more, Amendment::Add(taken)),
             None => (charge.cost - cost, Amendment::TakeBack(taken)),
@@ -161,8 +161,8 @@ impl ReservationGuard {
         if difference == 0 {
             return;
         }
-        self.policies
-            .count_corrected(slice::from_ref(&charge), None);
+        self.policies.count_corrected(slice::from_ref(charge), None);
+        let mut charge = *charge;
         if charge.limit.is_some() {
             prices.take_room_away(&mut charge);
             self.policies.terms.leave_nothing(&mut charge);
