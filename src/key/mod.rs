@@ -288,3 +288,4 @@ pub(crate) mod extract;
 pub use tower_ratelimit_core::key::{Extracted, IntoKey, Key, KeyName, Missing, Secret};
 
 pub use self::extract::*;
+pub(crate) use self::extract::{Parts, SharedParts};

@@ -82,7 +82,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
         let considered = match limit {
             Some(limit) => Considered::Counts {
                 key: charge.key,
-                is_shared: key == Key::MISSING,
+                is_shared: key.is_missing(),
                 cost,
                 limit,
                 rule,

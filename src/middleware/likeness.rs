@@ -24,7 +24,7 @@ impl Reads for Supposed<'_> {
         let demand = reader.demand(head, self.key, |_| {});
         match (self.cost, demand) {
             (None, demand) => demand,
-            (Some(cost), Ok(demand)) if demand.key != Key::MISSING => Ok(Demand {
+            (Some(cost), Ok(demand)) if !demand.key.is_missing() => Ok(Demand {
                 cost,
                 is_estimate: false,
                 ..demand

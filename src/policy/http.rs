@@ -256,14 +256,15 @@ impl Policy<Http> {
         Err(ConfigError::quoting("operations", self.rule.name(), remedy))
     }
 
-    /// Makes it a level of a tree: its key is one under those of other levels. Returns its own key, and whether requests without it have one
-    /// in common.
-    pub(super) fn put_below(
-        &mut self,
-        key: impl FnOnce((Arc<dyn Extract>, bool)) -> Arc<dyn Extract>,
-    ) {
+    /// Returns its key as the part of a level, and whether requests without it have one in common.
+    pub(super) fn part(&self) -> (Arc<dyn Extract>, bool) {
         let is_shared = self.reads.no_key == Some(NoKey::Shared);
-        self.reads.key = key((Arc::clone(&self.reads.key), is_shared));
+        (Arc::clone(&self.reads.key), is_shared)
+    }
+
+    /// Makes it a level of a tree, with this key under those of other levels.
+    pub(super) fn put_below(&mut self, key: Arc<dyn Extract>) {
+        self.reads.key = key;
         self.reads.is_level = true;
     }
 
@@ -378,6 +379,11 @@ impl Http {
     #[cfg(feature = "usage")]
     pub(crate) fn is_queue(&self) -> bool {
         self.is_queue
+    }
+
+    /// Returns whether its key is that of a level of a tree.
+    pub(crate) fn is_level(&self) -> bool {
+        self.is_level
     }
 
     /// Returns the key in tables, before it is hashed, or `None` if the request has no key.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use tower_ratelimit_core::__internal::diagnose;
 
 #[cfg(doc)]
 use super::NoKey;
 use super::{Http, Policy};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
-use crate::key::{Extract, Head, Key, Missing};
+use crate::key::{Extract, Head, Key, Missing, Parts};
 
 /// The most levels of a tree.
 const DEEPEST: usize = 8;
@@ -109,20 +109,22 @@ impl Tree {
 }
 
 /// Lets the key of each policy be one under those of the policies before it.
-fn below_each_other(levels: Vec<Policy<Http>>) -> Vec<Policy<Http>> {
-    let mut parts: Vec<Part> = Vec::new();
-    let below = |mut level: Policy<Http>| {
-        level.put_below(|(key, is_shared)| {
-            parts.push(Part { key, is_shared });
-            Arc::new(LevelKey(parts.clone().into()))
-        });
-        level
-    };
-    levels.into_iter().map(below).collect()
+fn below_each_other(mut levels: Vec<Policy<Http>>) -> Vec<Policy<Http>> {
+    let parts = levels.iter().map(|level| {
+        let (key, is_shared) = level.part();
+        Part { key, is_shared }
+    });
+    let parts: Arc<[Part]> = parts.collect();
+    for (above, level) in levels.iter_mut().enumerate() {
+        level.put_below(Arc::new(LevelKey {
+            tree: Arc::clone(&parts),
+            depth: above + 1,
+        }));
+    }
+    levels
 }
 
 /// The part of a key that stands for a level.
-#[derive(Clone)]
 struct Part {
     key: Arc<dyn Extract>,
     /// Whether requests without it have one in common.
@@ -132,57 +134,84 @@ struct Part {
 impl Part {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
         match self.key.extract(head) {
-            Err(Missing::ByClient) if self.is_shared => Ok(Key::MISSING),
+            Err(missing) if self.is_shared => {
+                if let Missing::ByServer(diagnostic) = missing {
+                    diagnose(&diagnostic);
+                }
+                Ok(Key::MISSING)
+            }
             extracted => extracted,
         }
     }
 }
 
 /// The key of a level: the parts of all levels from the root down to it.
-struct LevelKey(Box<[Part]>);
+struct LevelKey {
+    tree: Arc<[Part]>,
+    depth: usize,
+}
 
-impl Extract for LevelKey {
-    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        let mut path: SmallVec<[Key; 4]> = SmallVec::new();
-        let mut is_missing = false;
-        for part in &self.0 {
+impl LevelKey {
+    fn parts(&self) -> &[Part] {
+        &self.tree[..self.depth]
+    }
+
+    /// Reads the parts that no level above has read.
+    fn key_of(&self, head: &Head<'_>, parts: &mut Parts) -> Result<Key, Missing> {
+        for part in self.parts().iter().skip(parts.read()) {
             match part.extract(head) {
-                Ok(key) => path.push(key),
-                Err(Missing::ByClient) => is_missing = true,
+                Ok(key) => parts.push(Some(key)),
+                Err(Missing::ByClient) => parts.push(None),
                 // Told first, even if the client has left out another part.
                 Err(by_server) => return Err(by_server),
             }
         }
-        match path.split_first() {
-            Some((root, below)) if !is_missing => Ok(Key::branch(*root, below)),
-            _ => Err(Missing::ByClient),
+        let (root, below) = parts
+            .down_to(self.depth)
+            .and_then(<[Key]>::split_first)
+            .ok_or(Missing::ByClient)?;
+        Ok(Key::branch(*root, below))
+    }
+}
+
+impl Extract for LevelKey {
+    fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
+        match head.parts() {
+            Some(shared) => {
+                let tree = Arc::as_ptr(&self.tree).addr();
+                self.key_of(head, &mut shared.of(tree))
+            }
+            None => self.key_of(head, &mut Parts::default()),
         }
     }
 
     fn identity(&self) -> Option<String> {
-        if self.0.iter().any(|part| part.is_shared) {
+        if self.parts().iter().any(|part| part.is_shared) {
             return None;
         }
-        let parts = self.0.iter().map(|part| part.key.identity());
+        let parts = self.parts().iter().map(|part| part.key.identity());
         Some(parts.collect::<Option<Vec<_>>>()?.join(" / "))
     }
 
     fn root(&self) -> Option<String> {
-        self.0.first()?.key.root()
+        // A long key is shortened as a root, so it is another key than the same one alone.
+        Some(format!("{} as a root", self.parts().first()?.key.root()?))
     }
 
     fn credential_in_the_clear(&self) -> Option<String> {
-        let mut parts = self.0.iter();
+        let mut parts = self.parts().iter();
         parts.find_map(|part| part.key.credential_in_the_clear())
     }
 
     fn is_of_this_process(&self) -> bool {
-        self.0.iter().any(|part| part.key.is_of_this_process())
+        self.parts()
+            .iter()
+            .any(|part| part.key.is_of_this_process())
     }
 
     /// Tables of a level have its own keys.
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        let own = self.0.last().ok_or(Missing::ByClient)?;
+        let own = self.parts().last().ok_or(Missing::ByClient)?;
         own.key.plain(head)
     }
 }

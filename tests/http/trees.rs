@@ -1,6 +1,8 @@
 //! Limits above each other: organisation, team, user.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{Request, StatusCode};
@@ -199,6 +201,63 @@ fn a_missing_key_is_refused_unless_the_level_says_otherwise() {
     let (_, service) = limited_hello(built(skipped));
     assert!(passes(&service, &["acme"]) && passes(&service, &["acme"]));
     assert_eq!(refused_by(&ask(&service, of(&["acme"]))), ["spend.0"]);
+}
+
+#[test]
+fn a_shared_level_without_what_the_server_provides_is_one_of_its_parent() {
+    let tree = Policy::tree("spend")
+        .level("0", key::header("x-org"), FixedWindow::per_hour(9))
+        .level(
+            "1",
+            key::extension::<u32>().map(|id: &u32| *id),
+            FixedWindow::per_hour(1),
+        )
+        .with(|user| user.no_key(NoKey::Shared));
+    let (_, service) = limited_hello(built(tree));
+    for org in ["acme", "other"] {
+        assert!(passes(&service, &[org]));
+        assert_eq!(refused_by(&ask(&service, of(&[org]))), ["spend.1"]);
+    }
+}
+
+#[test]
+fn a_level_that_counts_requests_without_its_key_together_is_passed_over_for_a_member_with_a_key() {
+    let tree = per_hour([9, 9]).with(|team| team.no_key(NoKey::Shared));
+    let pool = Policy::new("pool", FixedWindow::per_hour(1)).key(key::header("x-org"));
+    let layer = RateLimitLayer::builder()
+        .policies(built(tree))
+        .policy(pool)
+        .first_of("spend", ["spend.1", "pool"])
+        .store(MemoryStore::new().clock(ManualClock::new()));
+    let service = Hello::behind(&layer.build().unwrap());
+    assert!(passes(&service, &["acme"]));
+    assert_eq!(refused_by(&ask(&service, of(&["acme"]))), ["pool"]);
+    assert!(passes(&service, &["acme", "a"]));
+}
+
+/// Each part of a key is read once, whatever the levels that have it.
+#[test]
+fn the_key_of_each_level_is_read_once_for_a_request() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = |header: &'static str| {
+        let reads = Arc::clone(&reads);
+        move |head: &key::Head<'_>| {
+            reads.fetch_add(1, Ordering::Relaxed);
+            let value = head.headers().get(header)?;
+            value.to_str().ok().map(str::to_owned)
+        }
+    };
+    let tree = PATH.into_iter().fold(Policy::tree("spend"), |tree, header| {
+        tree.level(header, counted(header), FixedWindow::per_hour(9))
+    });
+    let other = Policy::tree("other").level("org", counted("x-team"), FixedWindow::per_hour(2));
+    let policies = [built(tree), built(other)].concat();
+    let (_, service) = limited_hello(policies);
+    assert!(passes(&service, &["acme", "a", "ann"]));
+    assert_eq!(reads.load(Ordering::Relaxed), 4);
+    assert!(passes(&service, &["acme", "a", "ann"]));
+    assert_eq!(refused_by(&ask(&service, of(&["acme", "a", "ann"]))), ["other.org"]);
+    assert!(passes(&service, &["acme", "b", "ann"]));
 }
 
 #[test]

@@ -241,6 +241,13 @@ async fn this_process_chooses_while_the_server_is_away() {
     let (plan, credits, pool) = (("plan", true), ("credits", true), ("pool", true));
     let expected = [plan, plan, credits, credits, credits, pool, ("none", false)];
     assert_eq!(payers(&local, 7).await, told(&expected));
+    let snapshot = local.snapshot();
+    let allowed = ["plan", "credits", "pool", "all"].map(|name| {
+        let policy = snapshot.policies.iter().find(|it| it.name == name);
+        policy.map(|policy| policy.allowed)
+    });
+    // The payer is counted alone, once more before the store went away.
+    assert_eq!(allowed, [3, 3, 1, 7].map(Some));
     // One that refuses without its store is passed over.
     assert_eq!(payers(&refusing, 2).await, told(&[credits, credits]));
     assert_eq!(
@@ -364,8 +371,20 @@ fn what_is_known_of_single_requests_alone_is_not_refused_when_built() {
         .level("org", key::header("x-a"), FixedWindow::per_day(9))
         .level("user", key::header("x-user"), FixedWindow::per_day(9))
         .each(|level| level.no_key(NoKey::Skip));
-    let levels = tree.build().unwrap().into_iter().chain([plan, credits]);
-    assert_eq!(layer(cluster(), levels).err(), None);
+    let levels = tree.build().unwrap().into_iter();
+    let other = Policy::tree("other")
+        .level("org", key::header("x-a"), FixedWindow::per_day(9))
+        .build();
+    let trees = levels.clone().chain(other.unwrap());
+    let of = |policies: Vec<Policy<Http>>, group: [&str; 2]| {
+        let builder = RateLimitLayer::builder().policies(policies);
+        builder.first_of("spend", group).store(cluster()).build()
+    };
+    assert_eq!(of(trees.collect(), ["tree.user", "other.org"]).err(), None);
+    // A long key is shortened as the root of a tree, and not alone.
+    let beside = levels.chain([plan, credits]).collect();
+    let error = of(beside, ["tree.user", "plan"]).unwrap_err().to_string();
+    assert!(error.contains("levels of one tree"), "{error}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use super::parts::SharedParts;
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 
 /// The head of a request: everything except the body.
@@ -13,6 +14,7 @@ pub struct Head<'a> {
     version: Version,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
+    parts: Option<&'a SharedParts>,
 }
 
 impl<'a> Head<'a> {
@@ -24,7 +26,19 @@ impl<'a> Head<'a> {
             version: request.version(),
             headers: request.headers(),
             extensions: request.extensions(),
+            parts: None,
         }
+    }
+
+    /// Returns this head with room for what the levels of a tree read of it.
+    pub(crate) fn sharing(self, parts: &'a SharedParts) -> Self {
+        let parts = Some(parts);
+        Self { parts, ..self }
+    }
+
+    /// Returns what the levels of a tree have read of it.
+    pub(crate) fn parts(&self) -> Option<&'a SharedParts> {
+        self.parts
     }
 
     /// Returns the method.

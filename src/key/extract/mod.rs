@@ -24,6 +24,7 @@ mod map;
 mod method;
 mod networks;
 mod or;
+mod parts;
 pub(crate) mod path;
 mod peer_ip;
 mod prefix;
@@ -48,6 +49,7 @@ pub use self::header::{header, try_header};
 pub use self::json::{JsonFields, Unread, json, mcp_name, try_json};
 pub use self::method::method;
 pub use self::or::Source;
+pub(crate) use self::parts::{Parts, SharedParts};
 pub use self::peer_ip::{Peer, peer_ip};
 pub use self::query::query;
 #[cfg(feature = "tonic")]

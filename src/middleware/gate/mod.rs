@@ -32,7 +32,7 @@ use super::nesting::{Life, look_for_itself};
 use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::key::Head;
+use crate::key::{Head, SharedParts};
 use crate::limiter::Limiter;
 use crate::policy::{Http, Mode, Rule};
 use crate::response::Answers;
@@ -51,6 +51,8 @@ pub(super) struct Gate {
     sources: Sources<Head<'static>>,
     /// Whether any policy lets requests over its limit go on.
     is_soft: bool,
+    /// Whether some policies are levels of a tree.
+    has_levels: bool,
     /// Which requests need numbers.
     wanted: Wanted,
     /// `None` if no policy holds a request to its end.
@@ -72,6 +74,7 @@ impl Gate {
         answers: Answers,
     ) -> Self {
         let settlements = Settlements::new(policies, &readers);
+        let has_levels = readers.iter().any(Http::is_level);
         let readers = readers.into_iter().enumerate();
         let is_soft = policies.iter().any(Rule::is_soft);
         let has_queue = policies.iter().any(Rule::shapes);
@@ -93,6 +96,7 @@ impl Gate {
             lists: None,
             sources: Sources::default(),
             is_soft,
+            has_levels,
             settlements,
             exposes_decision: false,
             hooks: Hooks::default(),
@@ -221,9 +225,15 @@ impl Gate {
     /// Returns the charges of a request.
     fn charges(&self, head: &Head<'_>, finding: Option<&Finding>) -> Result<Charges, NoKeyRefusal> {
         let mut steps = Skips(&self.limiter);
-        let readings = self.readings(head, finding);
-        self.limiter
-            .charges_for(readings, Purpose::Reserve, &mut steps)
+        let purpose = Purpose::Reserve;
+        if !self.has_levels {
+            let readings = self.readings(head, finding);
+            return self.limiter.charges_for(readings, purpose, &mut steps);
+        }
+        let parts = SharedParts::default();
+        let head = head.sharing(&parts);
+        let readings = self.readings(&head, finding);
+        self.limiter.charges_for(readings, purpose, &mut steps)
     }
 
     /// Returns a request as each policy reads it, with the policy's index in the limiter.

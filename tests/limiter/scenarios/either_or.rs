@@ -11,7 +11,7 @@ use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Mode, Penalty, Rule};
 use tower_ratelimit::store::{Change, Changed, Items, MemoryLedger, Reply, Store};
 use tower_ratelimit::{
-    Concurrency, ConfigError, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock,
+    Clock, Concurrency, ConfigError, Decision, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock,
     MemoryStore, Policy, RateLimitLayer, SharedStore, StoreError, TokenBucket, key,
 };
 
@@ -362,6 +362,58 @@ fn nodes_that_share_items_choose_together() {
     assert_eq!(payers, expected.map(|payer| payer.map(str::to_owned)));
     let taken = now(nodes[0].take_up_to("bob", 9)).unwrap();
     assert_eq!((taken.0, taken.1.payer("spend")), (2, Some("plan")));
+}
+
+/// Its block ends first, and it never has room for so much.
+#[test]
+fn a_wait_is_not_that_of_a_member_whose_limit_is_below_the_cost() {
+    let minute = Duration::from_secs(60);
+    let wait = |answer: Result<Decision, StoreError>| answer.unwrap().retry_after();
+    let limiter = builder().build_local().unwrap();
+    assert_eq!(payer(&limiter, 3).as_deref(), Some("credits"));
+    limiter.block("ann", minute).now();
+    assert!(wait(Ok(limiter.check("ann", 3).now())) > Some(HOUR));
+
+    let limiter = shared(SharedStore::new(Map::new(&ManualClock::new())));
+    now(limiter.block("ann", minute)).unwrap();
+    // The plan has 2, and nothing has 3.
+    assert_eq!(wait(now(limiter.check("ann", 3))), None);
+    assert_eq!(wait(now(limiter.check("ann", 2))), Some(minute));
+}
+
+#[test]
+fn a_member_that_is_passed_over_follows_a_clock_that_steps_back() {
+    let clock = ManualClock::new();
+    let per_minute = Policy::new("plan", FixedWindow::per_minute(1));
+    let limiter = Limiter::builder()
+        .policies([per_minute, day("credits", 9)])
+        .first_of("spend", ["plan", "credits"])
+        .store(SharedStore::new(Map::new(&clock)))
+        .build()
+        .unwrap();
+    let payer = || {
+        let decision = now(limiter.check("ann", 1)).unwrap();
+        decision.payer("spend").map(str::to_owned)
+    };
+    let begun = clock.now();
+    clock.advance(HOUR);
+    assert_eq!(payer().as_deref(), Some("plan"));
+    clock.set_micros(begun);
+    assert_eq!(payer().as_deref(), Some("credits"));
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(payer().as_deref(), Some("plan"));
+}
+
+#[test]
+fn a_group_has_up_to_255_members() {
+    let names: Vec<String> = (0..256).map(|n| format!("policy {n}")).collect();
+    let group = |members: usize| {
+        let policies = names[..members].iter().map(|name| day(name, 1));
+        let builder = Limiter::builder().policies(policies);
+        builder.first_of("spend", &names[..members]).build_local()
+    };
+    assert!(group(255).is_ok());
+    assert!(group(256).is_err());
 }
 
 /// Another member has room long before the told wait is over.

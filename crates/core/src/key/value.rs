@@ -96,6 +96,25 @@ impl Key {
     /// No value that a client sends is this key.
     pub const GLOBAL: Self = Self([Kind::Global as u64, 0, 0, 0, 0, 0]);
 
+    /// Returns whether it is [`MISSING`](Self::MISSING), or the key of a level of a tree, or of a tenant, whose own part is that.
+    ///
+    /// Of a [branch](Self::branch) that is too long to be kept as it is, that is not known, and it is not.
+    pub fn is_missing(&self) -> bool {
+        match self.kind() {
+            Kind::Missing => true,
+            Kind::Branch => self.with_bytes(|bytes| {
+                let mut parts = bytes.get(HEAD..).unwrap_or_default();
+                let mut last = None;
+                while let Some((&[kind, len], value)) = parts.split_first_chunk() {
+                    last = Kind::numbered(kind);
+                    parts = value.get(len.into()..).unwrap_or_default();
+                }
+                matches!(last, Some(Kind::Missing))
+            }),
+            _ => false,
+        }
+    }
+
     /// Returns the name of this key in a store that several processes share.
     ///
     /// The name shows the key: take care where it goes. A hashed value shows only its hash, which

@@ -314,7 +314,19 @@ impl Policies {
     #[inline]
     pub(super) fn conclude_allowed(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.prices.convert_to_units(charges, outcomes);
+        if outcomes.is_degraded() && self.groups.is_some() {
+            return self.count_payers(charges, outcomes);
+        }
         self.count(self.tallies(charges), Decided::Outcomes(outcomes));
+    }
+
+    /// Counts a decision while the store is away, when a policy without an outcome allows everything, or leaves paying to another one.
+    #[cold]
+    fn count_payers(&self, charges: &[Charge], outcomes: &Outcomes) {
+        let is_told = |charge: &Charge| outcomes.iter().any(|(it, _)| it == charge.policy);
+        let counts = |charge: &&Charge| charge.alternative.is_none() || is_told(charge);
+        let counted: SmallVec<[Charge; 1]> = charges.iter().filter(counts).copied().collect();
+        self.count(self.tallies(&counted), Decided::Outcomes(outcomes));
     }
 
     /// Checks a store's answer to these charges, and concludes the decision.

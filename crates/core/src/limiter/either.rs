@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 
 use super::charging::{Purpose, Reads, Steps};
 use super::{Charges, Limiter};
-use crate::key::Key;
 use crate::policy::{Alternative, Demand, Groups, Mode, NoDemand};
 use crate::store::{Charge, Ledger};
 
@@ -32,11 +31,20 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let mut without_key: Vec<(Alternative, R::Refusal)> = Vec::new();
         let mut exempting: SmallVec<[Alternative; 4]> = SmallVec::new();
         let mut keyless: SmallVec<[usize; 4]> = SmallVec::new();
+        let mut exempt_with_key: SmallVec<[u8; 4]> = SmallVec::new();
         for (policy, reads) in readers {
             let alternative = groups.of(policy);
             let mode = self.policies.modes.of(policy);
-            if mode == Mode::Off || mode == Mode::Shadow && alternative.is_some() {
+            if mode == Mode::Off {
                 steps.charges_nothing(policy, NoDemand::Off);
+                continue;
+            }
+            if mode == Mode::Shadow && alternative.is_some() {
+                // It never pays, and nothing else would show what it has decided.
+                match self.charge_of(policy, &reads, purpose, steps) {
+                    Ok(charge) => steps.charges(&charge.shadow()),
+                    Err(why) => steps.charges_nothing(policy, why),
+                }
                 continue;
             }
             let mut noting = NotingKey {
@@ -70,12 +78,15 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 }
                 (why @ (NoDemand::Exempt(_) | NoDemand::Unlimited), Some(its)) => {
                     exempting.push(its);
+                    if reads.demand().is_ok_and(|demand| !demand.key.is_missing()) {
+                        exempt_with_key.push(its.group);
+                    }
                     steps.charges_nothing(policy, why);
                 }
                 (why, _) => steps.charges_nothing(policy, why),
             }
         }
-        pass_over_keyless(&mut charges, &keyless);
+        pass_over_keyless(&mut charges, &keyless, exempt_with_key);
         for exempting in &exempting {
             make_optional(&mut charges, *exempting);
         }
@@ -98,19 +109,19 @@ struct NotingKey<'a, S> {
 
 impl<R, S: Steps<R>> Steps<R> for NotingKey<'_, S> {
     fn counts(&mut self, demand: &Demand, units: u32) {
-        self.is_missing = demand.key == Key::MISSING;
+        self.is_missing = demand.key.is_missing();
         self.steps.counts(demand, units);
     }
 }
 
 /// Drops the members that count a request together with others that have no key, where another member has a key.
-fn pass_over_keyless(charges: &mut Charges, keyless: &[usize]) {
+/// These groups have one that is exempt.
+fn pass_over_keyless(charges: &mut Charges, keyless: &[usize], mut groups: SmallVec<[u8; 4]>) {
     if keyless.is_empty() {
         return;
     }
     let have_key = charges.iter().filter(|it| !keyless.contains(&it.policy));
-    let groups = have_key.filter_map(|charge| Some(charge.alternative?.group));
-    let groups: SmallVec<[u8; 4]> = groups.collect();
+    groups.extend(have_key.filter_map(|charge| Some(charge.alternative?.group)));
     charges.retain(|charge| {
         let group = charge.alternative.map(|its| its.group);
         let has_another = group.is_some_and(|group| groups.contains(&group));

@@ -68,12 +68,12 @@ impl Groups {
         }
         policies.iter().try_for_each(Policy::check_beside_groups)?;
         let mut by_policy: Box<[Option<Alternative>]> = policies.iter().map(|_| None).collect();
-        for (group, declared) in (0..).zip(declared) {
+        for (group, declared) in (0..=u8::MAX).zip(declared) {
             if !(2..=MOST).contains(&declared.members.len()) {
                 let remedy = "name 2 to 255 policies, the one to be charged first at the front";
                 return Err(ConfigError::quoting("first_of", &declared.name, remedy));
             }
-            for (rank, member) in (0..).zip(&declared.members) {
+            for (rank, member) in (0..=u8::MAX).zip(&declared.members) {
                 let place = policies.iter().position(|policy| policy.name() == member);
                 let Some(place) = place else {
                     let known: Vec<&str> = policies.iter().map(Policy::name).collect();

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::Charge;
 use crate::clock::Micros;
-use crate::decision::Outcomes;
+use crate::decision::{Outcome, Outcomes};
 use crate::policy::Alternative;
 
 /// The policies between which a store chooses the one that pays: see [`Store::chooses_payers`](super::Store::chooses_payers).
@@ -69,34 +69,41 @@ impl Charge {
     /// room, that of the shortest wait stays, or none if none has to be made.
     pub fn keep_one_of_each(charges: &[Self], outcomes: &mut Outcomes) {
         let places = charges.iter();
-        let places = places.filter_map(|charge| Some((charge.policy, charge.alternative?)));
+        let places =
+            places.filter_map(|charge| Some((charge.policy, charge.alternative?, charge.cost)));
         keep_one_of_each(&places.collect::<Places>(), outcomes);
     }
 }
 
-/// The policies that are members of groups.
-pub(super) type Places = SmallVec<[(usize, Alternative); 8]>;
+/// The policies that are members of groups, and what the request costs under each.
+pub(super) type Places = SmallVec<[(usize, Alternative, u32); 8]>;
 
-pub(super) fn keep_one_of_each(places: &[(usize, Alternative)], outcomes: &mut Outcomes) {
+/// Returns how long a request that is denied by this outcome waits, for a comparison. A limit below its cost never admits it, though the key
+/// may be blocked for some time.
+pub(super) fn wait_by(outcome: &Outcome, cost: u32) -> Micros {
+    let wait = outcome.retry_micros().filter(|_| cost <= outcome.limit());
+    wait.unwrap_or(Micros::new(u64::MAX))
+}
+
+pub(super) fn keep_one_of_each(places: &[(usize, Alternative, u32)], outcomes: &mut Outcomes) {
     let told = |policy| {
         let mut each = outcomes.iter();
         let (_, outcome) = each.find(|(of, _)| *of == policy)?;
         Some(*outcome)
     };
     let members = places.iter();
-    let members = members.filter_map(|&(policy, its)| Some((policy, its, told(policy)?)));
+    let members =
+        members.filter_map(|&(policy, its, cost)| Some((policy, its, (told(policy)?, cost))));
     let members: SmallVec<[_; 8]> = members.collect();
     let is_kept = |policy, mine: Alternative| {
         let room = members.iter();
-        match mine.choice(room.map(|(_, its, outcome)| (*its, outcome.is_allowed()))) {
+        match mine.choice(room.map(|(_, its, (outcome, _))| (*its, outcome.is_allowed()))) {
             Choice::Pays => true,
             Choice::IsPassedOver => false,
             Choice::Denies => {
                 let of_group = members.iter().filter(|(_, its, _)| its.group == mine.group);
-                let soonest = of_group.min_by_key(|(_, its, outcome)| {
-                    let wait = outcome.retry_micros();
-                    (wait.unwrap_or(Micros::new(u64::MAX)), its.rank)
-                });
+                let soonest = of_group
+                    .min_by_key(|(_, its, (outcome, cost))| (wait_by(outcome, *cost), its.rank));
                 soonest.is_some_and(|(of, ..)| *of == policy)
             }
         }

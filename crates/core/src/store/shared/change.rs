@@ -228,13 +228,16 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
     });
     let waits_for_several = parts.len() > 1 || seen.iter().any(KeyState::is_blocked);
     for ((part, seen), choice) in parts.iter().zip(seen).zip(choices) {
-        if choice != Some(Choice::IsPassedOver) {
-            let item = charges.then_some(&mut items[part.item]);
-            outcomes.push(part.policy, part.charge(seen, item, now, allowed));
+        let is_asked = choice != Some(Choice::IsPassedOver);
+        let item = charges.then_some(&mut items[part.item]);
+        // A state that is not charged may have to be moved back.
+        let outcome = part.charge(seen, item, now, allowed && is_asked);
+        if is_asked {
+            outcomes.push(part.policy, outcome);
         }
     }
     let places = parts.iter();
-    let places = places.filter_map(|part| Some((part.policy, part.alternative?)));
+    let places = places.filter_map(|part| Some((part.policy, part.alternative?, part.cost)));
     let places: Places = places.collect();
     if !places.is_empty() && !allowed {
         keep_one_of_each(&places, outcomes);

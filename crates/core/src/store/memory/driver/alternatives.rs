@@ -8,6 +8,7 @@ use super::{Decision, Part};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::policy::Alternative;
+use crate::store::alternatives::wait_by;
 use crate::store::memory::page_snapshot::Changed;
 
 impl Decision<'_> {
@@ -64,9 +65,7 @@ impl Decision<'_> {
         let wait_of = |part: &Part<'_>| {
             let mut each = outcomes.iter();
             let (_, outcome) = each.find(|(policy, _)| *policy == part.policy)?;
-            Some(Reverse(
-                outcome.retry_micros().unwrap_or(Micros::new(u64::MAX)),
-            ))
+            Some(Reverse(wait_by(outcome, part.ask.cost)))
         };
         let mut dropped: SmallVec<[usize; 8]> = SmallVec::new();
         for part in self.parts.iter().filter(|part| !part.is_passed) {
