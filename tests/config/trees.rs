@@ -234,3 +234,163 @@ fn a_reload_that_adds_or_drops_the_lowest_level_keeps_what_was_used() {
     watched.reload().unwrap();
     assert_eq!([status("red"), status("red")], [200, 429]);
 }
+
+const SHARES: &str = r#"
+[policies.spend]
+algorithm = "fixed-window"
+quota = "10/hour"
+levels = [
+    { name = "org", key = { header = "x-org" } },
+    { name = "team", key = { header = "x-team" }, share = 0.4 },
+    { name = "user", key = { header = "x-user" }, share = "0.5" },
+]
+"#;
+
+#[test]
+fn a_share_stands_in_place_of_a_quota_also_of_one_of_all_levels() {
+    let first = send(&layer(&config(SHARES)), of("acme", "blue"));
+    let told = "\"spend.org\";q=10;w=3600, \"spend.team\";q=4;w=3600, \"spend.user\";q=2;w=3600";
+    assert_eq!(first.policies.as_deref(), Some(told));
+    // The hours of all levels are those of the root, in proportion.
+    let hours = "hours = { zone = \"UTC\", limits = { \"00:00-24:00\" = \"5/hour\" } }\nlevels";
+    let by_hours = SHARES.replace("levels", hours);
+    let first = send(&layer(&config(&by_hours)), of("acme", "blue"));
+    let told = "\"spend.org\";q=5;w=3600, \"spend.team\";q=2;w=3600, \"spend.user\";q=1;w=3600";
+    assert_eq!(first.policies.as_deref(), Some(told));
+    // JSON has the same, and money is money.
+    let text = r#"{"policies": {"spend": {"budget": "10.00/day", "cost": "1.00", "levels": [
+        {"name": "org", "key": {"header": "x-org"}},
+        {"name": "team", "key": {"header": "x-team"}, "share": 0.25, "most": "2.00"}
+    ]}}}"#;
+    let json = Config::builder().parse(text, tower_ratelimit_config::Format::Json);
+    let rows = json.unwrap().understood().to_string();
+    assert!(
+        rows.contains("spend.team  anchored-window 2500000/day, 2.50 in units of 0.000001"),
+        "{rows}"
+    );
+}
+
+#[test]
+fn a_plan_of_the_level_above_gives_a_share_its_limit_and_explain_says_where() {
+    let plans = "default_plan = \"free\"\nplan_of = { header = \"x-plan\", from = [\"192.0.2.1\"] }\n\
+                 [plans.free]\n\"spend.org\" = \"5/hour\"\n[plans.pro]\n\"spend.org\" = \"50/hour\"\n\"spend.user\" = \"30/hour\"\n";
+    let config = config(&(plans.to_owned() + SHARES));
+    assert_eq!(config.warnings().len(), 0, "{:?}", config.warnings());
+    let rows = |plan: &str| {
+        let explained = config.explain(&of("acme", "blue").body(()).unwrap(), None, Some(plan));
+        let rows = explained.rows().iter();
+        rows.map(|row| {
+            format!(
+                "{}: {}, {}, {}",
+                row.policy(),
+                row.says(),
+                row.rule(),
+                row.place()
+            )
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        rows("free"),
+        [
+            "spend.org: fixed-window 5/hour, plan free, line 4",
+            "spend.team: fixed-window 2/hour, plan free, line 4",
+            "spend.user: fixed-window 1/hour, plan free, line 4",
+        ]
+    );
+    assert_eq!(
+        rows("pro"),
+        [
+            "spend.org: fixed-window 50/hour, plan pro, line 6",
+            "spend.team: fixed-window 20/hour, plan pro, line 6",
+            "spend.user: fixed-window 30/hour, plan pro, line 7",
+        ]
+    );
+}
+
+#[test]
+fn a_wrong_share_has_its_place_and_a_remedy() {
+    let with = |from: &str, to: &str| {
+        assert!(SHARES.contains(from), "{from}");
+        mistakes(&SHARES.replace(from, to))
+    };
+    let team = "policies.spend.levels[1].share: ";
+    for (from, to, mistake) in [
+        (
+            "share = 0.4",
+            "share = 0",
+            format!("{team}`share` cannot be 0: give a number from 0.000001 to 1, such as 0.4"),
+        ),
+        (
+            "share = 0.4",
+            "share = 1.5",
+            format!("{team}`share` cannot be 1.5: give a number from 0.000001 to 1, such as 0.4"),
+        ),
+        (
+            "share = 0.4",
+            "share = -0.4",
+            format!("{team}`share` cannot be -0.4: give"),
+        ),
+        (
+            "share = 0.4",
+            "share = \"40 %\"",
+            format!("{team}\"40 %\" is not a share; give a number from 0.000001 to 1, such as 0.4"),
+        ),
+        (
+            "share = 0.4",
+            "share = nan",
+            format!("{team}`share` cannot be NaN: give"),
+        ),
+        (
+            "share = 0.4",
+            "share = [0.4]",
+            format!("{team}a list is not a share; give"),
+        ),
+        (
+            "share = 0.4",
+            "share = 0.4, quota = \"4/hour\"",
+            "policies.spend.levels[1].quota: `quota` contradicts `share` (line 7); leave one of them".to_owned(),
+        ),
+        (
+            "share = 0.4",
+            "share = 0.4, algorithm = \"token-bucket\"",
+            "policies.spend.levels[1].algorithm: `algorithm` contradicts `share`".to_owned(),
+        ),
+        (
+            "key = { header = \"x-org\" }",
+            "key = { header = \"x-org\" }, share = 0.4",
+            "policies.spend.levels[0].share: nothing is above the root, of which it could have a share; give it a quota, such as \
+             quota = \"1000/minute\""
+                .to_owned(),
+        ),
+        (
+            "key = { header = \"x-org\" }",
+            "key = { header = \"x-org\" }, key_limits = { keys = { acme = \"9/hour\" } }",
+            format!(
+                "{team}the level above has `key_limits` (line 6), which a share does not follow; give those limits in plans, or \
+                 give this level a quota"
+            ),
+        ),
+        (
+            "quota = \"10/hour\"",
+            "quota = \"unlimited\"",
+            format!("{team}`share` cannot be \"spend.org\": give this policy a limit"),
+        ),
+        (
+            "quota = \"10/hour\"",
+            "quota = \"10/hour\"\nshare = 0.4",
+            "field \"share\" is unknown".to_owned(),
+        ),
+    ] {
+        let told = with(from, to);
+        assert!(told.iter().any(|told| told.contains(&mistake)), "{told:#?}");
+    }
+    // A mistake of a level is told once, and not as one of the levels below.
+    for (from, to) in [
+        ("name = \"org\", ", ""),
+        ("share = 0.4", "share = 0"),
+        ("quota = \"10/hour\"", "quota = \"10/fortnight\""),
+    ] {
+        assert_eq!(with(from, to).len(), 1, "{:#?}", with(from, to));
+    }
+}

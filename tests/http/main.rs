@@ -66,6 +66,7 @@ mod stepped;
 mod structured;
 mod tcp;
 mod traffic;
+mod tree_shares;
 mod trees;
 mod truth;
 mod unannounced;

@@ -33,16 +33,16 @@ fn tree<A: Into<Algorithm>>(limits: impl IntoIterator<Item = A>) -> Tree {
     })
 }
 
-fn per_hour<const N: usize>(limits: [u32; N]) -> Tree {
+pub(crate) fn per_hour<const N: usize>(limits: [u32; N]) -> Tree {
     tree(limits.map(FixedWindow::per_hour))
 }
 
-fn built(tree: Tree) -> Vec<Policy<Http>> {
+pub(crate) fn built(tree: Tree) -> Vec<Policy<Http>> {
     tree.build().unwrap()
 }
 
 /// A request of this organisation, team and user.
-fn of(path: &[&str]) -> Request<()> {
+pub(crate) fn of(path: &[&str]) -> Request<()> {
     let mut request = Request::new(());
     for (name, value) in PATH.into_iter().zip(path) {
         request.headers_mut().insert(name, value.parse().unwrap());
@@ -56,7 +56,7 @@ fn costing(mut request: Request<()>, cost: u32) -> Request<()> {
 }
 
 /// Returns the policies that a refusal names.
-fn refused_by(answer: &Received) -> Vec<String> {
+pub(crate) fn refused_by(answer: &Received) -> Vec<String> {
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
     let Some(tower_ratelimit::response::Refusal::Denied(decision)) = &answer.refusal else {
         panic!("{:?}", answer.refusal);
@@ -65,7 +65,7 @@ fn refused_by(answer: &Received) -> Vec<String> {
     refusing.map(|(name, _)| name.to_owned()).collect()
 }
 
-fn passes(service: &Hello, path: &[&str]) -> bool {
+pub(crate) fn passes(service: &Hello, path: &[&str]) -> bool {
     ask(service, of(path)).status == StatusCode::OK
 }
 
