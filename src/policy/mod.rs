@@ -287,6 +287,14 @@ impl<R> Policy<R> {
         })
     }
 
+    /// Says that this policy is a level of a tree, below the policy of this name. It is shown so by an
+    /// [`Inspection`](crate::limiter::Inspection) and by the operator's page, and decides nothing. The levels of a
+    /// [tree](Policy::tree), and policies with a [share](Self::share), are below each other already.
+    pub fn below(mut self, policy: impl Into<String>) -> Self {
+        self.rule = self.rule.below(policy);
+        self
+    }
+
     /// Marks the policy as one with the same limit under all [plans](crate::plan::Plans), such as a policy on
     /// the address. Otherwise the log warns of a policy that no plan mentions
     /// ([`TRL018`](crate::diagnostics)).

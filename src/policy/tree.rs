@@ -151,7 +151,11 @@ impl Tree {
 /// Lets the key of each policy be one under those of the policies before it.
 fn below_each_other(levels: Vec<Policy<Http>>) -> Vec<Policy<Http>> {
     let mut parts: Vec<Part> = Vec::new();
+    let mut above: Option<String> = None;
     let below = |mut level: Policy<Http>| {
+        if let Some(above) = above.replace(level.name().to_owned()) {
+            level = level.below(above);
+        }
         level.put_below(|(key, is_shared)| {
             parts.push(Part { key, is_shared });
             Arc::new(LevelKey(parts.clone().into()))

@@ -394,3 +394,37 @@ fn a_wrong_share_has_its_place_and_a_remedy() {
         assert_eq!(with(from, to).len(), 1, "{:#?}", with(from, to));
     }
 }
+
+#[test]
+fn a_file_and_an_explanation_are_shown_as_a_tree() {
+    let plain = "[policies.calls]\nkey = \"global\"\nquota = \"9/hour\"\n";
+    let config = config(&(SHARES.to_owned() + plain));
+    let understood = config.understood();
+    assert_eq!(
+        understood.to_string(),
+        "spend.org       fixed-window 10/hour    policy  line 4\n  \
+           spend.team    fixed-window 4/hour     policy  line 7\n    \
+             spend.user  fixed-window 2/hour     policy  line 8\n\
+         calls           anchored-window 9/hour  policy  line 12\n"
+    );
+    let depths: Vec<_> = understood.rows().iter().map(|row| row.depth()).collect();
+    assert_eq!(depths, [0, 1, 2, 0]);
+    assert_eq!(understood.rows()[2].policy(), "spend.user");
+    let explained = config.explain(
+        &get("/").header("x-org", "acme").body(()).unwrap(),
+        None,
+        None,
+    );
+    let shown = explained.to_string();
+    assert!(
+        shown.contains("\n  spend.team    the request has no key"),
+        "{shown}"
+    );
+    // A limiter of the file knows the levels too.
+    let limiter = config.limiter().unwrap();
+    let levels: Vec<_> = limiter.levels().collect();
+    assert_eq!(
+        levels,
+        [("spend.team", "spend.org"), ("spend.user", "spend.team")]
+    );
+}

@@ -383,6 +383,36 @@ fn operators_block_reset_and_override_the_key_of_a_level() {
 }
 
 #[test]
+fn an_inspection_and_a_limiter_show_a_tree_as_a_tree() {
+    let calls = Policy::new("calls", FixedWindow::per_hour(9)).key(key::header("x-org"));
+    let tree = per_hour([9, 8]).share("user", key::header("x-user"), 0.5);
+    let (_, layer) = limit(built(tree).into_iter().chain([calls]));
+    let limiter = layer.limiter();
+    assert_eq!(
+        limiter.levels().collect::<Vec<_>>(),
+        [("spend.1", "spend.0"), ("spend.user", "spend.1")]
+    );
+    let shown = now(limiter.inspect(Key::branch("acme", &[]))).unwrap();
+    assert_eq!(
+        shown.to_string(),
+        "spend.0: nothing of 9 used.\n  spend.1: nothing of 8 used.\n    spend.user: nothing of 4 used.\n\
+         calls: nothing of 9 used.\n"
+    );
+    // A level under a factor has its state under another name.
+    let factor = FactorCell::new();
+    let tree = per_hour([9, 8]).each(|level| {
+        let was = level.name().replace("spend", "old");
+        level.factor(&factor).was(was)
+    });
+    let (_, layer) = limit(built(tree));
+    let limiter = layer.limiter();
+    assert_eq!(
+        limiter.levels().collect::<Vec<_>>(),
+        [("spend.1", "spend.0")]
+    );
+}
+
+#[test]
 fn a_renamed_level_keeps_what_was_used() {
     let clock = ManualClock::new();
     let store = MemoryStore::new().clock(clock.clone());

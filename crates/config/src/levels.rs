@@ -196,6 +196,9 @@ fn above_each_other<'w>(name: &str, mut levels: Vec<Declared<'w>>) -> Vec<Declar
     let built = tree.build().unwrap_or_default();
     let read = levels.iter_mut().filter_map(|level| level.policy.as_mut());
     for (policy, keyed) in read.zip(built) {
+        if let Some(above) = keyed.as_ref().above() {
+            policy.unkeyed = policy.unkeyed.clone().below(above);
+        }
         policy.keyed = keyed;
     }
     levels

@@ -8,6 +8,7 @@ mod fair;
 pub(crate) mod first_of;
 mod heaviest;
 pub(crate) mod leasing;
+mod level;
 pub(crate) mod mode;
 pub(crate) mod names;
 mod on_store_failure;
@@ -88,6 +89,8 @@ pub struct Policy {
     heaviest: Option<HeaviestKeys>,
     terms: Terms,
     penalty: Option<Penalty>,
+    /// The name of the policy above it in its tree.
+    above: Option<Arc<str>>,
     /// Of which policy the limit is a share, if it is.
     part: Option<Part>,
     /// How the limit is divided among tenants, if it is.
@@ -126,6 +129,7 @@ impl Policy {
             heaviest: None,
             terms: Terms::default(),
             penalty: None,
+            above: None,
             part: None,
             fair: None,
             is_unleased: false,

@@ -57,6 +57,7 @@ impl Policy {
             return Err(ConfigError::new("share", share, remedy));
         };
         Ok(Self {
+            above: Some(self.name.as_str().into()),
             part: Some(Part {
                 of: self.name.as_str().into(),
                 share: part,
