@@ -428,3 +428,86 @@ fn a_file_and_an_explanation_are_shown_as_a_tree() {
         [("spend.team", "spend.org"), ("spend.user", "spend.team")]
     );
 }
+
+#[test]
+fn a_reload_that_changes_a_share_or_a_level_in_the_middle_keeps_what_was_used() {
+    let folder = Folder::new("levels-between");
+    let org = "{ name = \"org\", key = { header = \"x-org\" }, quota = \"9/day\" }, ";
+    let team = "{ name = \"team\", key = { header = \"x-team\" }, share = SHARE }, ";
+    let user = "{ name = \"user\", key = { header = \"x-user\" }, quota = \"4/day\" }, ";
+    let write = |levels: &[&str]| {
+        let text = format!(
+            "[policies.spend]\nalgorithm = \"fixed-window\"\nlevels = [{}]\n",
+            levels.concat()
+        );
+        fs::write(folder.file(), text).unwrap();
+    };
+    let share = |share: &str| team.replace("SHARE", share);
+    write(&[org, &share("0.5"), user]);
+    let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+    let left = || {
+        let received = send(&watched.layer(), of("acme", "blue"));
+        let limits = received.limits.unwrap_or_default();
+        let left = limits.split(", ").map(|one| {
+            let (name, rest) = one.split_once(";r=").unwrap();
+            format!(
+                "{} {}",
+                name.trim_matches('"'),
+                rest.split(';').next().unwrap()
+            )
+        });
+        (received.status, left.collect::<Vec<_>>().join(", "))
+    };
+    let told = |status: u16, left: &str| (status, left.to_owned());
+    assert_eq!(left(), told(200, "spend.org 8, spend.team 4, spend.user 3"));
+    write(&[org, &share("0.3"), user]);
+    watched.reload().unwrap();
+    assert_eq!(left(), told(200, "spend.org 7, spend.team 1, spend.user 2"));
+    write(&[org, &share("0.2"), user]);
+    watched.reload().unwrap();
+    assert_eq!(left(), told(429, "spend.team 0"));
+    // Without the team, a user of the organisation is another one, and the organisation has used what it has.
+    write(&[org, user]);
+    watched.reload().unwrap();
+    assert_eq!(left(), told(200, "spend.org 6, spend.user 3"));
+    // With the team again, its users are those of before, if the time of a store has not ended.
+    write(&[org, &share("1"), user]);
+    watched.reload().unwrap();
+    let (status, now) = left();
+    assert_eq!(status, 200);
+    assert!(now.starts_with("spend.org 5, spend.team "), "{now}");
+}
+
+#[test]
+fn a_log_is_replayed_through_a_tree() {
+    use http::Request;
+    use tower_ratelimit::clock::Micros;
+    use tower_ratelimit_config::Replayed;
+
+    let replay = config(SHARES).replay().unwrap();
+    let refused_by = |second: u64, team: &str, user: &str| {
+        let request = Request::get("/")
+            .header("x-org", "acme")
+            .header("x-team", team);
+        let request = request.header("x-user", user).body(()).unwrap();
+        let at = Micros::new((1_700_000_000 + second) * 1_000_000);
+        match replay.decide(at, request, None, None, None) {
+            Replayed::Allowed(_) => None,
+            Replayed::Refused(decision) => Some(decision.binding().unwrap().0.to_owned()),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (second, user) in [(0, "ann"), (1, "ann"), (2, "bob"), (3, "bob")] {
+        assert_eq!(refused_by(second, "blue", user), None, "{second}");
+    }
+    assert_eq!(refused_by(4, "blue", "eve").as_deref(), Some("spend.team"));
+    for (second, user) in [(5, "ann"), (6, "ann")] {
+        assert_eq!(refused_by(second, "red", user), None, "{second}");
+    }
+    assert_eq!(refused_by(7, "red", "ann").as_deref(), Some("spend.user"));
+    assert_eq!(refused_by(4_000, "blue", "ann"), None);
+    let keyless = Request::get("/").header("x-org", "acme").body(()).unwrap();
+    let at = Micros::new(1_700_005_000_000_000);
+    let replayed = replay.decide(at, keyless, None, None, None);
+    assert!(matches!(replayed, Replayed::WithoutKey), "{replayed:?}");
+}

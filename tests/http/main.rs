@@ -67,6 +67,7 @@ mod structured;
 mod tcp;
 mod traffic;
 mod tree_shares;
+mod tree_states;
 mod trees;
 mod truth;
 mod unannounced;
