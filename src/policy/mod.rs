@@ -248,6 +248,53 @@ impl<R> Policy<R> {
         Ok(self)
     }
 
+    /// Makes a policy whose limit is a share of the limit of this one, such as that of each team of an organisation. A
+    /// [tree](Tree::share) does so for a level.
+    ///
+    /// - **The share** is from 0.000001 to 1, to the nearest millionth. The shares of keys need not add up to 1: this policy bounds
+    ///   them together.
+    /// - **The limit** has the algorithm and the period of this one. Its quota, its burst, its capacity or its places are the
+    ///   share of those, each rounded up.
+    /// - **Plans and resolvers** that set a limit for this policy set the share of it for the other, unless they speak of the other
+    ///   themselves. Where they exempt this policy, they exempt the other.
+    /// - **Hours** that this policy has now hold for the other, too: in an interval with a limit it has the share of that limit.
+    /// - **A factor**, an override of a key and [`adjust_limit`](crate::Limiter::adjust_limit) concern the policy that they name
+    ///   alone. So does everything else that a policy has, such as a mode.
+    ///
+    /// # Errors
+    ///
+    /// When the share is out of range, or this policy has no limit. Building a limiter or a layer fails if this policy is not before
+    /// the other, or if it has limits by key, by operation or by a closure, which a share does not follow.
+    ///
+    /// ```
+    /// use tower_ratelimit::key::{IntoKey, Key};
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let org = Policy::new("org", FixedWindow::per_minute(1_000));
+    /// let team = org.share("team", 0.4)?;
+    /// let limiter = Limiter::builder().policies([org, team]).build_local()?;
+    ///
+    /// let blue = Key::branch("acme", &["blue".into_key()]);
+    /// let decision = limiter.check_with([("org", blue.root(), 1), ("team", blue, 1)])?.now();
+    /// let limits: Vec<u32> = decision.policies().map(|(_, outcome)| outcome.limit()).collect();
+    /// assert_eq!(limits, [1_000, 400]);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn share(&self, name: impl Into<String>, share: f64) -> Result<Policy, ConfigError> {
+        Ok(Policy {
+            rule: self.rule.share(name, share)?,
+            reads: Unkeyed,
+        })
+    }
+
+    /// Says that this policy is a level of a tree, below the policy of this name. It is shown so by an
+    /// [`Inspection`](crate::limiter::Inspection) and by the operator's page, and decides nothing. The levels of a
+    /// [tree](Policy::tree), and policies with a [share](Self::share), are below each other already.
+    pub fn below(mut self, policy: impl Into<String>) -> Self {
+        self.rule = self.rule.below(policy);
+        self
+    }
+
     /// Marks the policy as one with the same limit under all [plans](crate::plan::Plans), such as a policy on
     /// the address. Otherwise the log warns of a policy that no plan mentions
     /// ([`TRL018`](crate::diagnostics)).

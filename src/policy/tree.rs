@@ -37,6 +37,8 @@ const DEEPEST: usize = 8;
 pub struct Tree {
     name: String,
     levels: Vec<Policy<Http>>,
+    /// What is wrong with a level, told when the tree is built.
+    mistake: Option<ConfigError>,
 }
 
 impl Policy {
@@ -45,6 +47,7 @@ impl Policy {
         Tree {
             name: name.into(),
             levels: Vec::new(),
+            mistake: None,
         }
     }
 }
@@ -57,6 +60,39 @@ impl Tree {
     pub fn level(mut self, name: &str, key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
         let name = format!("{}.{name}", self.name);
         self.levels.push(Policy::new(name, algorithm).key(key));
+        self
+    }
+
+    /// Adds a level below the last one, whose limit is a share of the limit of that one, from 0.000001 to 1:
+    /// [`Policy::share`] says what the share follows.
+    ///
+    /// Each key has the share: with 0.4, three teams of one organisation may use 0.4 of its limit each, as long as the organisation
+    /// has room.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Policy, TokenBucket, key};
+    ///
+    /// let levels = Policy::tree("api")
+    ///     .level("org", key::header("x-org"), TokenBucket::per_second(100).burst(500))
+    ///     .share("team", key::header("x-team"), 0.4)
+    ///     .build()?;
+    /// assert_eq!(levels[1].algorithm().to_string(), "token-bucket 40/second burst 200");
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn share(mut self, name: &str, key: impl Extract, share: f64) -> Self {
+        let name = format!("{}.{name}", self.name);
+        let made = match self.levels.last() {
+            Some(above) => above.share(name, share),
+            None => {
+                let remedy =
+                    "begin with `level`: nothing is above the root, of which it could have a share";
+                Err(ConfigError::quoting("share", &name, remedy))
+            }
+        };
+        match made {
+            Ok(policy) => self.levels.push(policy.key(key)),
+            Err(error) => self.mistake = self.mistake.or(Some(error)),
+        }
         self
     }
 
@@ -94,8 +130,12 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// When there is no level, there are more than eight, or the limit of one is [divided](Policy::fair) among tenants.
+    /// When there is no level, there are more than eight, a [share](Self::share) is wrong, or the limit of a level is
+    /// [divided](Policy::fair) among tenants.
     pub fn build(self) -> Result<Vec<Policy<Http>>, ConfigError> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
         if self.levels.is_empty() || self.levels.len() > DEEPEST {
             let remedy = "give one to eight levels, `.level(\"org\", key::header(\"x-org\"), FixedWindow::per_minute(1_000))`";
             return Err(ConfigError::new("levels", self.levels.len(), remedy));
@@ -109,19 +149,24 @@ impl Tree {
 }
 
 /// Lets the key of each policy be one under those of the policies before it.
-fn below_each_other(mut levels: Vec<Policy<Http>>) -> Vec<Policy<Http>> {
+fn below_each_other(levels: Vec<Policy<Http>>) -> Vec<Policy<Http>> {
     let parts = levels.iter().map(|level| {
         let (key, is_shared) = level.part();
         Part { key, is_shared }
     });
     let parts: Arc<[Part]> = parts.collect();
-    for (above, level) in levels.iter_mut().enumerate() {
+    let mut above: Option<String> = None;
+    let below = |(depth, mut level): (usize, Policy<Http>)| {
+        if let Some(above) = above.replace(level.name().to_owned()) {
+            level = level.below(above);
+        }
         level.put_below(Arc::new(LevelKey {
             tree: Arc::clone(&parts),
-            depth: above + 1,
+            depth,
         }));
-    }
-    levels
+        level
+    };
+    (1..).zip(levels).map(below).collect()
 }
 
 /// The part of a key that stands for a level.

@@ -234,3 +234,280 @@ fn a_reload_that_adds_or_drops_the_lowest_level_keeps_what_was_used() {
     watched.reload().unwrap();
     assert_eq!([status("red"), status("red")], [200, 429]);
 }
+
+const SHARES: &str = r#"
+[policies.spend]
+algorithm = "fixed-window"
+quota = "10/hour"
+levels = [
+    { name = "org", key = { header = "x-org" } },
+    { name = "team", key = { header = "x-team" }, share = 0.4 },
+    { name = "user", key = { header = "x-user" }, share = "0.5" },
+]
+"#;
+
+#[test]
+fn a_share_stands_in_place_of_a_quota_also_of_one_of_all_levels() {
+    let first = send(&layer(&config(SHARES)), of("acme", "blue"));
+    let told = "\"spend.org\";q=10;w=3600, \"spend.team\";q=4;w=3600, \"spend.user\";q=2;w=3600";
+    assert_eq!(first.policies.as_deref(), Some(told));
+    // The hours of all levels are those of the root, in proportion.
+    let hours = "hours = { zone = \"UTC\", limits = { \"00:00-24:00\" = \"5/hour\" } }\nlevels";
+    let by_hours = SHARES.replace("levels", hours);
+    let first = send(&layer(&config(&by_hours)), of("acme", "blue"));
+    let told = "\"spend.org\";q=5;w=3600, \"spend.team\";q=2;w=3600, \"spend.user\";q=1;w=3600";
+    assert_eq!(first.policies.as_deref(), Some(told));
+    // JSON has the same, and money is money.
+    let text = r#"{"policies": {"spend": {"budget": "10.00/day", "cost": "1.00", "levels": [
+        {"name": "org", "key": {"header": "x-org"}},
+        {"name": "team", "key": {"header": "x-team"}, "share": 0.25, "most": "2.00"}
+    ]}}}"#;
+    let json = Config::builder().parse(text, tower_ratelimit_config::Format::Json);
+    let rows = json.unwrap().understood().to_string();
+    assert!(
+        rows.contains("spend.team  anchored-window 2500000/day, 2.50 in units of 0.000001"),
+        "{rows}"
+    );
+}
+
+#[test]
+fn a_plan_of_the_level_above_gives_a_share_its_limit_and_explain_says_where() {
+    let plans = "default_plan = \"free\"\nplan_of = { header = \"x-plan\", from = [\"192.0.2.1\"] }\n\
+                 [plans.free]\n\"spend.org\" = \"5/hour\"\n[plans.pro]\n\"spend.org\" = \"50/hour\"\n\"spend.user\" = \"30/hour\"\n";
+    let config = config(&(plans.to_owned() + SHARES));
+    assert_eq!(config.warnings().len(), 0, "{:?}", config.warnings());
+    let rows = |plan: &str| {
+        let explained = config.explain(&of("acme", "blue").body(()).unwrap(), None, Some(plan));
+        let rows = explained.rows().iter();
+        rows.map(|row| {
+            format!(
+                "{}: {}, {}, {}",
+                row.policy(),
+                row.says(),
+                row.rule(),
+                row.place()
+            )
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        rows("free"),
+        [
+            "spend.org: fixed-window 5/hour, plan free, line 4",
+            "spend.team: fixed-window 2/hour, plan free, line 4",
+            "spend.user: fixed-window 1/hour, plan free, line 4",
+        ]
+    );
+    assert_eq!(
+        rows("pro"),
+        [
+            "spend.org: fixed-window 50/hour, plan pro, line 6",
+            "spend.team: fixed-window 20/hour, plan pro, line 6",
+            "spend.user: fixed-window 30/hour, plan pro, line 7",
+        ]
+    );
+}
+
+#[test]
+fn a_wrong_share_has_its_place_and_a_remedy() {
+    let with = |from: &str, to: &str| {
+        assert!(SHARES.contains(from), "{from}");
+        mistakes(&SHARES.replace(from, to))
+    };
+    let team = "policies.spend.levels[1].share: ";
+    for (from, to, mistake) in [
+        (
+            "share = 0.4",
+            "share = 0",
+            format!("{team}`share` cannot be 0: give a number from 0.000001 to 1, such as 0.4"),
+        ),
+        (
+            "share = 0.4",
+            "share = 1.5",
+            format!("{team}`share` cannot be 1.5: give a number from 0.000001 to 1, such as 0.4"),
+        ),
+        (
+            "share = 0.4",
+            "share = -0.4",
+            format!("{team}`share` cannot be -0.4: give"),
+        ),
+        (
+            "share = 0.4",
+            "share = \"40 %\"",
+            format!("{team}\"40 %\" is not a share; give a number from 0.000001 to 1, such as 0.4"),
+        ),
+        (
+            "share = 0.4",
+            "share = nan",
+            format!("{team}`share` cannot be NaN: give"),
+        ),
+        (
+            "share = 0.4",
+            "share = [0.4]",
+            format!("{team}a list is not a share; give"),
+        ),
+        (
+            "share = 0.4",
+            "share = 0.4, quota = \"4/hour\"",
+            "policies.spend.levels[1].quota: `quota` contradicts `share` (line 7); leave one of them".to_owned(),
+        ),
+        (
+            "share = 0.4",
+            "share = 0.4, algorithm = \"token-bucket\"",
+            "policies.spend.levels[1].algorithm: `algorithm` contradicts `share`".to_owned(),
+        ),
+        (
+            "key = { header = \"x-org\" }",
+            "key = { header = \"x-org\" }, share = 0.4",
+            "policies.spend.levels[0].share: nothing is above the root, of which it could have a share; give it a quota, such as \
+             quota = \"1000/minute\""
+                .to_owned(),
+        ),
+        (
+            "key = { header = \"x-org\" }",
+            "key = { header = \"x-org\" }, key_limits = { keys = { acme = \"9/hour\" } }",
+            format!(
+                "{team}the level above has `key_limits` (line 6), which a share does not follow; give those limits in plans, or \
+                 give this level a quota"
+            ),
+        ),
+        (
+            "quota = \"10/hour\"",
+            "quota = \"unlimited\"",
+            format!("{team}`share` cannot be \"spend.org\": give this policy a limit"),
+        ),
+        (
+            "quota = \"10/hour\"",
+            "quota = \"10/hour\"\nshare = 0.4",
+            "field \"share\" is unknown".to_owned(),
+        ),
+    ] {
+        let told = with(from, to);
+        assert!(told.iter().any(|told| told.contains(&mistake)), "{told:#?}");
+    }
+    // A mistake of a level is told once, and not as one of the levels below.
+    for (from, to) in [
+        ("name = \"org\", ", ""),
+        ("share = 0.4", "share = 0"),
+        ("quota = \"10/hour\"", "quota = \"10/fortnight\""),
+    ] {
+        assert_eq!(with(from, to).len(), 1, "{:#?}", with(from, to));
+    }
+}
+
+#[test]
+fn a_file_and_an_explanation_are_shown_as_a_tree() {
+    let plain = "[policies.calls]\nkey = \"global\"\nquota = \"9/hour\"\n";
+    let config = config(&(SHARES.to_owned() + plain));
+    let understood = config.understood();
+    assert_eq!(
+        understood.to_string(),
+        "spend.org       fixed-window 10/hour    policy  line 4\n  \
+           spend.team    fixed-window 4/hour     policy  line 7\n    \
+             spend.user  fixed-window 2/hour     policy  line 8\n\
+         calls           anchored-window 9/hour  policy  line 12\n"
+    );
+    let depths: Vec<_> = understood.rows().iter().map(|row| row.depth()).collect();
+    assert_eq!(depths, [0, 1, 2, 0]);
+    assert_eq!(understood.rows()[2].policy(), "spend.user");
+    let explained = config.explain(
+        &get("/").header("x-org", "acme").body(()).unwrap(),
+        None,
+        None,
+    );
+    let shown = explained.to_string();
+    assert!(
+        shown.contains("\n  spend.team    the request has no key"),
+        "{shown}"
+    );
+    // A limiter of the file knows the levels too.
+    let limiter = config.limiter().unwrap();
+    let levels: Vec<_> = limiter.levels().collect();
+    assert_eq!(
+        levels,
+        [("spend.team", "spend.org"), ("spend.user", "spend.team")]
+    );
+}
+
+#[test]
+fn a_reload_that_changes_a_share_or_a_level_in_the_middle_keeps_what_was_used() {
+    let folder = Folder::new("levels-between");
+    let org = "{ name = \"org\", key = { header = \"x-org\" }, quota = \"9/day\" }, ";
+    let team = "{ name = \"team\", key = { header = \"x-team\" }, share = SHARE }, ";
+    let user = "{ name = \"user\", key = { header = \"x-user\" }, quota = \"4/day\" }, ";
+    let write = |levels: &[&str]| {
+        let text = format!(
+            "[policies.spend]\nalgorithm = \"fixed-window\"\nlevels = [{}]\n",
+            levels.concat()
+        );
+        fs::write(folder.file(), text).unwrap();
+    };
+    let share = |share: &str| team.replace("SHARE", share);
+    write(&[org, &share("0.5"), user]);
+    let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+    let left = || {
+        let received = send(&watched.layer(), of("acme", "blue"));
+        let limits = received.limits.unwrap_or_default();
+        let left = limits.split(", ").map(|one| {
+            let (name, rest) = one.split_once(";r=").unwrap();
+            format!(
+                "{} {}",
+                name.trim_matches('"'),
+                rest.split(';').next().unwrap()
+            )
+        });
+        (received.status, left.collect::<Vec<_>>().join(", "))
+    };
+    let told = |status: u16, left: &str| (status, left.to_owned());
+    assert_eq!(left(), told(200, "spend.org 8, spend.team 4, spend.user 3"));
+    write(&[org, &share("0.3"), user]);
+    watched.reload().unwrap();
+    assert_eq!(left(), told(200, "spend.org 7, spend.team 1, spend.user 2"));
+    write(&[org, &share("0.2"), user]);
+    watched.reload().unwrap();
+    assert_eq!(left(), told(429, "spend.team 0"));
+    // Without the team, a user of the organisation is another one, and the organisation has used what it has.
+    write(&[org, user]);
+    watched.reload().unwrap();
+    assert_eq!(left(), told(200, "spend.org 6, spend.user 3"));
+    // With the team again, its users are those of before, if the time of a store has not ended.
+    write(&[org, &share("1"), user]);
+    watched.reload().unwrap();
+    let (status, now) = left();
+    assert_eq!(status, 200);
+    assert!(now.starts_with("spend.org 5, spend.team "), "{now}");
+}
+
+#[test]
+fn a_log_is_replayed_through_a_tree() {
+    use http::Request;
+    use tower_ratelimit::clock::Micros;
+    use tower_ratelimit_config::Replayed;
+
+    let replay = config(SHARES).replay().unwrap();
+    let refused_by = |second: u64, team: &str, user: &str| {
+        let request = Request::get("/")
+            .header("x-org", "acme")
+            .header("x-team", team);
+        let request = request.header("x-user", user).body(()).unwrap();
+        let at = Micros::new((1_700_000_000 + second) * 1_000_000);
+        match replay.decide(at, request, None, None, None) {
+            Replayed::Allowed(_) => None,
+            Replayed::Refused(decision) => Some(decision.binding().unwrap().0.to_owned()),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (second, user) in [(0, "ann"), (1, "ann"), (2, "bob"), (3, "bob")] {
+        assert_eq!(refused_by(second, "blue", user), None, "{second}");
+    }
+    assert_eq!(refused_by(4, "blue", "eve").as_deref(), Some("spend.team"));
+    for (second, user) in [(5, "ann"), (6, "ann")] {
+        assert_eq!(refused_by(second, "red", user), None, "{second}");
+    }
+    assert_eq!(refused_by(7, "red", "ann").as_deref(), Some("spend.user"));
+    assert_eq!(refused_by(4_000, "blue", "ann"), None);
+    let keyless = Request::get("/").header("x-org", "acme").body(()).unwrap();
+    let at = Micros::new(1_700_005_000_000_000);
+    let replayed = replay.decide(at, keyless, None, None, None);
+    assert!(matches!(replayed, Replayed::WithoutKey), "{replayed:?}");
+}

@@ -66,6 +66,8 @@ mod stepped;
 mod structured;
 mod tcp;
 mod traffic;
+mod tree_shares;
+mod tree_states;
 mod trees;
 mod truth;
 mod unannounced;

@@ -35,16 +35,16 @@ fn tree<A: Into<Algorithm>>(limits: impl IntoIterator<Item = A>) -> Tree {
     })
 }
 
-fn per_hour<const N: usize>(limits: [u32; N]) -> Tree {
+pub(crate) fn per_hour<const N: usize>(limits: [u32; N]) -> Tree {
     tree(limits.map(FixedWindow::per_hour))
 }
 
-fn built(tree: Tree) -> Vec<Policy<Http>> {
+pub(crate) fn built(tree: Tree) -> Vec<Policy<Http>> {
     tree.build().unwrap()
 }
 
 /// A request of this organisation, team and user.
-fn of(path: &[&str]) -> Request<()> {
+pub(crate) fn of(path: &[&str]) -> Request<()> {
     let mut request = Request::new(());
     for (name, value) in PATH.into_iter().zip(path) {
         request.headers_mut().insert(name, value.parse().unwrap());
@@ -58,7 +58,7 @@ fn costing(mut request: Request<()>, cost: u32) -> Request<()> {
 }
 
 /// Returns the policies that a refusal names.
-fn refused_by(answer: &Received) -> Vec<String> {
+pub(crate) fn refused_by(answer: &Received) -> Vec<String> {
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS);
     let Some(tower_ratelimit::response::Refusal::Denied(decision)) = &answer.refusal else {
         panic!("{:?}", answer.refusal);
@@ -67,7 +67,7 @@ fn refused_by(answer: &Received) -> Vec<String> {
     refusing.map(|(name, _)| name.to_owned()).collect()
 }
 
-fn passes(service: &Hello, path: &[&str]) -> bool {
+pub(crate) fn passes(service: &Hello, path: &[&str]) -> bool {
     ask(service, of(path)).status == StatusCode::OK
 }
 
@@ -439,6 +439,36 @@ fn operators_block_reset_and_override_the_key_of_a_level() {
     assert!(passes(&service, &["acme", "a"]) && passes(&service, &["acme", "a"]));
     assert_eq!(refused_by(&ask(&service, of(&["acme", "a"]))), ["spend.1"]);
     assert_eq!(refused_by(&ask(&service, of(&["acme", "b"]))), ["spend.1"]);
+}
+
+#[test]
+fn an_inspection_and_a_limiter_show_a_tree_as_a_tree() {
+    let calls = Policy::new("calls", FixedWindow::per_hour(9)).key(key::header("x-org"));
+    let tree = per_hour([9, 8]).share("user", key::header("x-user"), 0.5);
+    let (_, layer) = limit(built(tree).into_iter().chain([calls]));
+    let limiter = layer.limiter();
+    assert_eq!(
+        limiter.levels().collect::<Vec<_>>(),
+        [("spend.1", "spend.0"), ("spend.user", "spend.1")]
+    );
+    let shown = now(limiter.inspect(Key::branch("acme", &[]))).unwrap();
+    assert_eq!(
+        shown.to_string(),
+        "spend.0: nothing of 9 used.\n  spend.1: nothing of 8 used.\n    spend.user: nothing of 4 used.\n\
+         calls: nothing of 9 used.\n"
+    );
+    // A level under a factor has its state under another name.
+    let factor = FactorCell::new();
+    let tree = per_hour([9, 8]).each(|level| {
+        let was = level.name().replace("spend", "old");
+        level.factor(&factor).was(was)
+    });
+    let (_, layer) = limit(built(tree));
+    let limiter = layer.limiter();
+    assert_eq!(
+        limiter.levels().collect::<Vec<_>>(),
+        [("spend.1", "spend.0")]
+    );
 }
 
 #[test]

@@ -242,12 +242,12 @@ async fn this_process_chooses_while_the_server_is_away() {
     let expected = [plan, plan, credits, credits, credits, pool, ("none", false)];
     assert_eq!(payers(&local, 7).await, told(&expected));
     let snapshot = local.snapshot();
-    let allowed = ["plan", "credits", "pool", "all"].map(|name| {
+    let allowed = ["plan", "credits", "pool"].map(|name| {
         let policy = snapshot.policies.iter().find(|it| it.name == name);
         policy.map(|policy| policy.allowed)
     });
     // The payer is counted alone, once more before the store went away.
-    assert_eq!(allowed, [3, 3, 1, 7].map(Some));
+    assert_eq!(allowed, [3, 3, 1].map(Some));
     // One that refuses without its store is passed over.
     assert_eq!(payers(&refusing, 2).await, told(&[credits, credits]));
     assert_eq!(

@@ -15,7 +15,7 @@ use tower_ratelimit::usage::Money;
 
 /// The effect of each policy of a configuration on a request, with the line of the file.
 ///
-/// The `Display` form is a table.
+/// The `Display` form is a table. A level of a tree is indented below the level above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     rows: Vec<Row>,
@@ -25,6 +25,7 @@ pub struct Explained {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     policy: String,
+    depth: usize,
     says: String,
     rule: String,
     place: String,
@@ -34,6 +35,7 @@ impl Row {
     fn without_rule(policy: &str, says: &str) -> Self {
         Self {
             policy: policy.to_owned(),
+            depth: 0,
             says: says.to_owned(),
             rule: String::new(),
             place: String::new(),
@@ -43,6 +45,17 @@ impl Row {
     /// Returns the name of the policy, or of a table in brackets; empty if a list decides.
     pub fn policy(&self) -> &str {
         &self.policy
+    }
+
+    /// Returns how many levels of its [tree](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/trees/) are above the
+    /// policy; 0 outside a tree.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Returns the name as the table shows it.
+    fn shown_policy(&self) -> String {
+        format!("{:indent$}{}", "", self.policy, indent = 2 * self.depth)
     }
 
     /// Returns the limit, such as `anchored-window 100/minute`, or why the policy does not count the request. A cost other than 1
@@ -73,22 +86,19 @@ impl Explained {
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |of: fn(&Row) -> &String| {
-            self.rows
-                .iter()
-                .map(|row| of(row).chars().count())
-                .max()
-                .unwrap_or(0)
-        };
+        let width = |of: fn(&Row) -> usize| self.rows.iter().map(of).max().unwrap_or(0);
         let (policy, says, rule) = (
-            width(|row| &row.policy),
-            width(|row| &row.says),
-            width(|row| &row.rule),
+            width(|row| row.shown_policy().chars().count()),
+            width(|row| row.says.chars().count()),
+            width(|row| row.rule.chars().count()),
         );
         for row in &self.rows {
             let line = format!(
                 "{:policy$}  {:says$}  {:rule$}  {}",
-                row.policy, row.says, row.rule, row.place
+                row.shown_policy(),
+                row.says,
+                row.rule,
+                row.place
             );
             writeln!(f, "{}", line.trim_end())?;
         }
@@ -113,6 +123,11 @@ impl Config {
                 .chain(self.followed())
                 .collect(),
         }
+    }
+
+    /// Returns how many levels are above a policy in its tree.
+    fn depth(&self, policy: &str) -> usize {
+        self.settings.depths.get(policy).copied().unwrap_or(0)
     }
 
     /// Returns the unit of a policy that counts money.
@@ -147,6 +162,7 @@ impl Config {
         let groups = self.settings.groups.iter();
         groups.map(|group| Row {
             policy: format!("[first_of.{}]", group.name),
+            depth: 0,
             says: format!("one pays: {}", group.members.join(", else ")),
             rule: String::new(),
             place: group.place.clone(),
@@ -157,6 +173,7 @@ impl Config {
         let followed = self.settings.followed.as_ref()?;
         Some(Row {
             policy: "[adapt]".to_owned(),
+            depth: 0,
             says: followed.says.clone(),
             rule: String::new(),
             place: followed.place.clone(),
@@ -233,7 +250,8 @@ impl Config {
                     .map(|((policy, considered), turn)| {
                         let row = self.explain_policy(&policy, considered, at);
                         let says = format!("{}{turn}", row.says);
-                        Row { says, ..row }
+                        let depth = self.depth(&policy);
+                        Row { depth, says, ..row }
                     });
                 rows.collect()
             }
@@ -298,6 +316,7 @@ impl Config {
         let shown = rules.iter().map(ToString::to_string);
         Row {
             policy: policy.to_owned(),
+            depth: self.depth(policy),
             says,
             rule: shown.collect::<Vec<_>>().join(", "),
             place: places.collect::<Vec<_>>().join(", "),

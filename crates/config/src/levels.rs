@@ -1,17 +1,22 @@
 //! Trees: a table with levels stands for a policy of each of them.
 
-use super::policy::{POLICY, ReadPolicy, policy};
+use super::policy::{POLICY, ReadPolicy, part, policy};
 use super::shape::{Field, Fields, Shape};
-use super::tree::quoted;
+use super::tree::{Value, quoted};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, TableAt};
 use tower_ratelimit::policy::Policy;
 
-static OWN: Vocabulary<()> = Vocabulary(&[setting("name")
-    .says("The name of the level: its policy is TREE.NAME.")
-    .together(Shape::Text)]);
+static OWN: Vocabulary<()> = Vocabulary(&[
+    setting("name")
+        .says("The name of the level: its policy is TREE.NAME.")
+        .together(Shape::Text),
+    setting("share")
+        .says("The share of the limit of the level above, from 0.000001 to 1, in place of a limit.")
+        .together(Shape::Decimal),
+]);
 
-/// The settings of a level: a name, and those of a policy.
+/// The settings of a level: a name, a share, and those of a policy.
 pub(super) struct LevelFields;
 
 impl Fields for LevelFields {
@@ -26,11 +31,36 @@ impl Fields for LevelFields {
 /// What cannot be the same for all levels.
 const OF_A_LEVEL: [&str; 2] = ["key", "was"];
 
+/// What a level with a share has from the level above.
+const OF_A_LIMIT: [&str; 16] = [
+    "algorithm",
+    "quota",
+    "limit",
+    "per",
+    "budget",
+    "unit",
+    "concurrency",
+    "burst",
+    "capacity",
+    "slots",
+    "places",
+    "up_to",
+    "zone",
+    "start",
+    "first_day",
+    "hours",
+];
+
+/// The limits of single requests, which a share does not follow.
+const OF_REQUESTS: [&str; 3] = ["key_limits", "operations", "limit_by"];
+
 /// A policy that stands alone, or a level of a tree.
 pub(super) struct Declared<'w> {
     pub(super) name: String,
     /// Its settings, with those that all levels of its tree have.
     pub(super) table: TableAt<'w>,
+    /// The policy of whose limit its own is a share, if it is.
+    pub(super) share_of: Option<String>,
     /// `None` if it has a mistake. Its name is known all the same, so that mistakes in plans that mention it are found too.
     pub(super) policy: Option<ReadPolicy>,
 }
@@ -41,6 +71,26 @@ impl<'w> Declared<'w> {
             policy: policy(&name, &table),
             name,
             table,
+            share_of: None,
+        }
+    }
+
+    /// Reads a level below this one, which has a share of its limit.
+    fn share(&self, name: String, table: TableAt<'w>, share: Option<f64>) -> Self {
+        for field in OF_REQUESTS {
+            if let (Some(at), Some(share)) = (self.table.get(field), table.get("share")) {
+                share.refuse::<()>(format!(
+                    "the level above has `{field}` ({}), which a share does not follow; give those limits in plans, or give this \
+                     level a quota",
+                    at.place()
+                ));
+            }
+        }
+        Self {
+            policy: part(&name, &table, self.policy.as_ref().zip(share)),
+            name,
+            table,
+            share_of: Some(self.name.clone()),
         }
     }
 }
@@ -61,27 +111,80 @@ pub(super) fn levels<'w>(tree: &str, of_tree: &TableAt<'w>) -> Option<Vec<Declar
             list.len()
         ));
     }
-    let level = |at: &At<'w>| {
-        let table = at.table(&LevelFields)?;
-        let at = table.need("name", "name the level, such as name = \"team\"")?;
-        let name = at.text()?;
-        if name.is_empty() || name.contains('.') {
-            return at.refuse(format!(
-                "{} is not the name of a level; give one without dots",
-                quoted(name)
-            ));
-        }
-        let table = table.or_of(of_tree);
-        if let Some(at) = table.get("fair") {
-            return at.refuse("a level of a tree is not divided among tenants; leave it out, and divide the limit of a policy beside the tree");
-        }
-        Some(Declared::read(format!("{tree}.{name}"), table))
-    };
-    Some(above_each_other(
-        tree,
-        list.iter().filter_map(level).collect(),
-    ))
+    let mut declared: Vec<Declared<'w>> = Vec::new();
+    let mut is_known = true;
+    for (place, at) in list.iter().enumerate() {
+        let above = declared.last().filter(|_| is_known);
+        let read = level((tree, of_tree), (place, at), above);
+        is_known = read.is_some();
+        declared.extend(read);
+    }
+    Some(above_each_other(tree, declared))
 }
+
+/// Reads a level of a tree, at this place from the root. `None` if it has no name, or the level is not what a tree can have.
+fn level<'w>(
+    (tree, of_tree): (&str, &TableAt<'w>),
+    (place, at): (usize, &At<'w>),
+    above: Option<&Declared<'w>>,
+) -> Option<Declared<'w>> {
+    let table = at.table(&LevelFields)?;
+    let share = table.get("share").cloned();
+    for field in OF_A_LIMIT.iter().filter(|_| share.is_some()) {
+        table.either("share", field);
+    }
+    let at = table.need("name", "name the level, such as name = \"team\"")?;
+    let name = at.text()?;
+    if name.is_empty() || name.contains('.') {
+        return at.refuse(format!(
+            "{} is not the name of a level; give one without dots",
+            quoted(name)
+        ));
+    }
+    let table = match &share {
+        Some(_) => table.or_of(&of_tree.without(&OF_A_LIMIT)),
+        None => table.or_of(of_tree),
+    };
+    if let Some(at) = table.get("fair") {
+        return at.refuse("a level of a tree is not divided among tenants; leave it out, and divide the limit of a policy beside the tree");
+    }
+    let name = format!("{tree}.{name}");
+    let Some(share) = share else {
+        return Some(Declared::read(name, table));
+    };
+    if place == 0 {
+        return share.refuse(
+            "nothing is above the root, of which it could have a share; give it a quota, such as quota = \"1000/minute\"",
+        );
+    }
+    let number = number(&share);
+    // A level without a name has told of its mistake.
+    Some(match above {
+        Some(above) => above.share(name, table, number),
+        None => Declared {
+            policy: part(&name, &table, None),
+            name,
+            table,
+            share_of: None,
+        },
+    })
+}
+
+/// Reads a share.
+fn number(at: &At<'_>) -> Option<f64> {
+    let text = match &at.node.value {
+        Value::Text(text) => text.trim().to_owned(),
+        Value::Integer(number) => number.to_string(),
+        Value::Other(number) => number.replace('_', ""),
+        _ => return at.expected(A_SHARE),
+    };
+    match text.parse() {
+        Ok(number) => Some(number),
+        Err(_) => at.expected(A_SHARE),
+    }
+}
+
+const A_SHARE: &str = "a share; give a number from 0.000001 to 1, such as 0.4";
 
 /// Lets the key of each level be one under those of the levels before it.
 fn above_each_other<'w>(name: &str, mut levels: Vec<Declared<'w>>) -> Vec<Declared<'w>> {
@@ -93,6 +196,9 @@ fn above_each_other<'w>(name: &str, mut levels: Vec<Declared<'w>>) -> Vec<Declar
     let built = tree.build().unwrap_or_default();
     let read = levels.iter_mut().filter_map(|level| level.policy.as_mut());
     for (policy, keyed) in read.zip(built) {
+        if let Some(above) = keyed.as_ref().above() {
+            policy.unkeyed = policy.unkeyed.clone().below(above);
+        }
         policy.keyed = keyed;
     }
     levels

@@ -77,6 +77,7 @@ pub(super) fn plans(root: &TableAt<'_>, policies: &[Declared<'_>]) -> Option<Rea
             at.refuse_name::<()>(*name, "a plan needs a name");
         }
         plans.push(plan(name.text, at, &own));
+        note_shares(name.text, at, policies);
     }
     warn_of_unmentioned(policies, &entries);
     let names: Known<'_, ()> = entries.iter().map(|(name, _)| (name.text, ())).collect();
@@ -128,8 +129,18 @@ impl<'w, T> FromIterator<(&'w str, T)> for Known<'w, T> {
 /// Warns of each policy of which no plan speaks.
 fn warn_of_unmentioned(policies: &[Declared<'_>], plans: &[(Name<'_>, At<'_>)]) {
     let mentioned = plans.iter().flat_map(|(_, plan)| plan.fields());
-    let mentioned: HashSet<&str> = mentioned.map(|(policy, _)| policy).collect();
-    for Declared { name, table, .. } in policies {
+    let mut mentioned: HashSet<&str> = mentioned.map(|(policy, _)| policy).collect();
+    for Declared {
+        name,
+        table,
+        share_of,
+        ..
+    } in policies
+    {
+        let follows = share_of.as_deref();
+        if follows.is_some_and(|whole| mentioned.contains(whole)) {
+            mentioned.insert(name);
+        }
         if !mentioned.contains(name.as_str()) && table.get("for_all_plans").is_none() {
             table.at.warn(
                 "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
@@ -160,6 +171,22 @@ fn plan(name: &str, at: &At<'_>, policies: &Known<'_, Own<'_>>) -> Option<Plan> 
         }
     }
     Some(plan)
+}
+
+/// Notes that a plan gives each level with a share its limit where it gives that of the level above.
+fn note_shares(plan: &str, at: &At<'_>, policies: &[Declared<'_>]) {
+    let mut given: HashMap<&str, At<'_>> = at.fields().into_iter().collect();
+    for Declared { name, share_of, .. } in policies {
+        let whole = share_of
+            .as_ref()
+            .and_then(|whole| given.get(whole.as_str()));
+        if let Some(whole) = whole.cloned()
+            && !given.contains_key(name.as_str())
+        {
+            whole.gives(name, LimitRule::Plan(plan.into()));
+            given.insert(name, whole);
+        }
+    }
 }
 
 fn plan_of(at: &At<'_>, names: &Known<'_, ()>) -> Option<Arc<PlanOf>> {

@@ -37,6 +37,7 @@ fn under<'w>(name: &str, at: &At<'w>) -> Vec<Declared<'w>> {
         return vec![Declared {
             name: name.to_owned(),
             table: at.some_of(&[]),
+            share_of: None,
             policy: None,
         }];
     };

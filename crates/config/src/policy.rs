@@ -374,10 +374,38 @@ impl Counts {
 
 /// Reads a policy. `None` if its limit is unknown.
 pub(super) fn policy(name: &str, table: &TableAt<'_>) -> Option<ReadPolicy> {
-    let at = &table.at;
     let other = table.get("operations").and_then(|at| at.field("other"));
     let counts = Counts::read(table);
     let own = algorithm(table, other.as_ref(), counts.unit);
+    let policy = Policy::new(name, own.unwrap_or(Algorithm::Unlimited));
+    counting(name, table, policy, own, counts)
+}
+
+/// Reads a policy whose limit is a share of this other one's. `None` if its limit is unknown.
+pub(super) fn part(
+    name: &str,
+    table: &TableAt<'_>,
+    of: Option<(&ReadPolicy, f64)>,
+) -> Option<ReadPolicy> {
+    let counts = of.map(|(whole, _)| whole.counts.clone());
+    let made = of.and_then(|(whole, share)| {
+        let at = table.get("share").unwrap_or(&table.at);
+        at.made(whole.unkeyed.share(name, share))
+    });
+    let own = made.as_ref().map(|part| part.algorithm().without_hours());
+    let policy = made.unwrap_or_else(|| Policy::new(name, Algorithm::Unlimited));
+    counting(name, table, policy, own, counts.unwrap_or_default())
+}
+
+/// Reads the settings of a policy with this limit of its own.
+fn counting(
+    name: &str,
+    table: &TableAt<'_>,
+    policy: Policy,
+    own: Option<Algorithm>,
+    counts: Counts,
+) -> Option<ReadPolicy> {
+    let at = &table.at;
     let key = table
         .need("key", "say what is counted apart, such as key = \"client_ip\", or key = \"global\" for all requests together")
         .and_then(|at| at.common().key(at));
@@ -385,7 +413,7 @@ pub(super) fn policy(name: &str, table: &TableAt<'_>) -> Option<ReadPolicy> {
     let is_address = key.as_ref().is_some_and(|key| key.is_address);
     // Without a key or a limit, the settings are read for their mistakes.
     let key = key.map_or_else(|| AnyKey::new(key::global()), |read| read.key);
-    let policy = Policy::new(name, own.unwrap_or(Algorithm::Unlimited)).key(key);
+    let policy = policy.key(key);
     let mut draft = Draft {
         policy: fair::divided(policy, table),
         own,
@@ -451,7 +479,14 @@ pub(super) fn unkeyed(name: &str, own: Option<Algorithm>, table: &TableAt<'_>) -
 
 /// Where the limit of a policy stands; `None` if it has that of all `other` operations.
 pub(super) fn limit_of<'t, 'w>(policy: &'t TableAt<'w>) -> Option<&'t At<'w>> {
-    let fields = ["quota", "limit", "budget", "algorithm", "concurrency"];
+    let fields = [
+        "quota",
+        "limit",
+        "budget",
+        "algorithm",
+        "concurrency",
+        "share",
+    ];
     fields.iter().find_map(|field| policy.get(field))
 }
 

@@ -218,6 +218,8 @@ static LISTS: Vocabulary<RateLimitLayerBuilder> = Vocabulary(&[
 pub(super) struct Settings {
     /// The names of the policies, and their own limits.
     pub(super) policies: Vec<(String, Algorithm)>,
+    /// How many levels of its tree are above a policy, for those below a root.
+    pub(super) depths: HashMap<String, usize>,
     /// The same limits, each by the name under which the policy began.
     pub(super) states: Vec<(String, Algorithm)>,
     /// What each of them counts.
@@ -416,6 +418,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             .iter()
             .map(|policy| policy.counts.clone())
             .collect(),
+        depths: depths(&policies),
         states: limits
             .clone()
             .map(|policy| (policy.as_ref().first_name().to_owned(), *policy.algorithm()))
@@ -445,6 +448,18 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         resolver,
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
+}
+
+/// Returns how many levels are above each policy that is below a root. A level follows the one above it.
+fn depths(policies: &[ReadPolicy]) -> HashMap<String, usize> {
+    let mut depths = HashMap::new();
+    for policy in policies {
+        if let Some(above) = policy.keyed.as_ref().above() {
+            let depth = 1 + depths.get(above).copied().unwrap_or(0);
+            depths.insert(policy.keyed.name().to_owned(), depth);
+        }
+    }
+    depths
 }
 
 /// Lets requests other than those of Envoy pass without a limit, if there are no policies.

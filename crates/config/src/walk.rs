@@ -575,6 +575,17 @@ impl<'w> TableAt<'w> {
         self
     }
 
+    /// Leaves these fields out.
+    pub(super) fn without(&self, fields: &[&str]) -> Self {
+        let stays = |(name, _): &&(&str, At<'w>)| !fields.contains(name);
+        Self {
+            at: self.at.clone(),
+            found: self.found.iter().filter(stays).cloned().collect(),
+            meant: self.meant.clone(),
+            has_unknown: self.has_unknown,
+        }
+    }
+
     pub(super) fn get(&self, field: &str) -> Option<&At<'w>> {
         let mut found = self.found.iter();
         found.find(|(name, _)| *name == field).map(|(_, at)| at)

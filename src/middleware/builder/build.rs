@@ -72,7 +72,15 @@ impl<S> RateLimitLayerBuilder<S> {
     pub fn pointless(&self) -> Vec<Pointless> {
         let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();
         let planned = self.limiter.its_plans().map(Plans::policies);
-        let planned = planned.unwrap_or_default();
+        let mut planned = planned.unwrap_or_default();
+        for policy in &self.policies {
+            // The limit of a level may be a share of one that plans set.
+            if let Some(above) = policy.as_ref().above()
+                && planned.contains(above)
+            {
+                planned.insert(policy.name());
+            }
+        }
         let has_one_limit =
             |policy: &&Policy<Http>| !may_change && !planned.contains(policy.name());
         let of_one_limit = self.policies.iter().filter(has_one_limit);

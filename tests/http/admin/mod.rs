@@ -4,6 +4,7 @@ mod access;
 mod changes;
 mod questions;
 mod shadow;
+mod tree;
 mod viewers;
 
 use std::net::SocketAddr;

@@ -2,6 +2,7 @@
 
 mod own;
 pub(crate) mod switch;
+mod trees;
 
 use std::time::Duration;
 

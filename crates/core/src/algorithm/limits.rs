@@ -73,7 +73,7 @@ impl Limit {
         self.with(u32::try_from(quota).unwrap_or(u32::MAX), size)
     }
 
-    fn map(self, change: impl Fn(u32) -> u32) -> Self {
+    pub(super) fn map(self, change: impl Fn(u32) -> u32) -> Self {
         Self {
             quota: change(self.quota),
             size: change(self.size),
@@ -207,10 +207,15 @@ impl Algorithm {
 
     /// Returns one node's share: the limits divided by the number of nodes, rounded up.
     pub(crate) fn shared_by(&self, nodes: NonZeroU32) -> Self {
+        self.with_each_limit(&|limit| limit.shared_by(nodes))
+    }
+
+    /// Returns the algorithm with its limit changed, also in its hours, or as it is if it cannot have that.
+    pub(super) fn with_each_limit(&self, change: &dyn Fn(Limit) -> Limit) -> Self {
         if let Self::ByHours(hours) = self {
-            return hours.shared_by(nodes).into();
+            return hours.with_each_limit(change).into();
         }
-        let limit = self.limits().map(|limit| limit.shared_by(nodes));
+        let limit = self.limits().map(change);
         limit.and_then(|limit| self.under(limit)).unwrap_or(*self)
     }
 

@@ -48,6 +48,7 @@ mod replenishment;
 #[cfg(feature = "serde")]
 mod serde;
 mod shape;
+mod share;
 mod sliding_log;
 mod sliding_slots;
 mod sliding_window;
@@ -84,6 +85,7 @@ pub(crate) use self::any_packed::AnyPacked;
 pub(crate) use self::any_rule::AnyRule;
 pub(crate) use self::kind::Replenishment;
 pub(crate) use self::lua::Lua;
+pub(crate) use self::share::Share;
 pub(crate) use self::step::{Fixed, Pack, Step, WithRule, read};
 
 use self::constructors::{paved_constructors, quota_constructors};

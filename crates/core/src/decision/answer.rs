@@ -110,6 +110,12 @@ impl Decision {
             .map(|(_, name)| name)
     }
 
+    /// Returns how many levels are above this policy in its tree; 0 outside a tree.
+    pub(crate) fn depth_of(&self, policy: &str) -> usize {
+        let place = self.names.place_of(policy);
+        place.map_or(0, |place| self.names.depth_of(place))
+    }
+
     /// Each policy that was asked, by name, in the order of declaration.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (&str, &Outcome)> {
         self.outcomes

@@ -70,6 +70,8 @@ pub struct Rule {
     pub hours: Option<HoursAt>,
     limit: Option<u32>,
     period: Option<Duration>,
+    /// The name of the policy above it in its tree.
+    above: Option<String>,
     /// Whether the limit is on requests at once.
     is_at_once: bool,
     is_announced: bool,
@@ -85,6 +87,7 @@ impl Rule {
             hours: None,
             limit,
             period,
+            above: None,
             is_at_once: false,
             is_announced: true,
         }
@@ -98,6 +101,12 @@ impl Rule {
     /// Adds the hours of the policy.
     pub(crate) fn by_hours(self, hours: Option<HoursAt>) -> Self {
         Self { hours, ..self }
+    }
+
+    /// Adds the name of the policy above it in its tree.
+    pub(crate) fn below(self, above: Option<&str>) -> Self {
+        let above = above.map(str::to_owned);
+        Self { above, ..self }
     }
 
     /// Returns the name of the policy.
@@ -182,6 +191,24 @@ impl Names {
         (self.get(policy) == name).then_some(policy)
     }
 
+    /// Returns each policy that is a level below another one, with that one.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let levels = self.policies.iter();
+        levels.filter_map(|rule| {
+            let above = self.place_of(rule.above.as_deref()?)?;
+            Some((rule.name(), self.get(above)))
+        })
+    }
+
+    /// Returns how many levels are above this policy in its tree; 0 outside a tree.
+    pub(super) fn depth_of(&self, policy: usize) -> usize {
+        // Names of users may form a circle.
+        const DEEPEST: usize = 7;
+        let above = |policy: &usize| self.place_of(self.policies.get(*policy)?.above.as_deref()?);
+        let first = above(&policy);
+        std::iter::successors(first, above).take(DEEPEST).count()
+    }
+
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.policies.iter().map(Rule::name)
     }
@@ -203,6 +230,25 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_depth_of_a_level_is_that_in_its_tree() {
+        let rule = |(name, above): (&str, Option<&str>)| Rule::new(name, None, None).below(above);
+        let all = [
+            ("org", None),
+            ("team", Some("org")),
+            ("user", Some("team")),
+            ("gone", Some("nobody")),
+            ("a", Some("b")),
+            ("b", Some("a")),
+        ];
+        let all = Names::new(all.map(rule), RuleNames::default());
+        let depths: Vec<_> = (0..4).map(|policy| all.depth_of(policy)).collect();
+        assert_eq!(depths, [0, 1, 2, 0]);
+        assert!(all.depth_of(4) < 8);
+        let levels: Vec<_> = all.levels().take(2).collect();
+        assert_eq!(levels, [("team", "org"), ("user", "team")]);
+    }
 
     #[test]
     fn each_policy_is_found_by_its_name() {

@@ -288,6 +288,28 @@ impl Key {
         })
     }
 
+    /// Returns the last part of a key [of a tree](Self::branch), such as the team without its organisation, or the key itself if it is
+    /// not one. A path of which only a digest is kept is that digest.
+    pub(crate) fn leaf(&self) -> Self {
+        if self.kind() != Kind::Branch {
+            return *self;
+        }
+        self.with_bytes(|bytes| {
+            let mut rest = bytes.get(HEAD..).unwrap_or_default();
+            let mut leaf = *self;
+            while let Some((&[kind, len], value)) = rest.split_first_chunk() {
+                match (Kind::numbered(kind), value.split_at_checked(len.into())) {
+                    (Some(kind), Some((value, more))) => {
+                        leaf = Self::short(kind, value);
+                        rest = more;
+                    }
+                    _ => return *self,
+                }
+            }
+            leaf
+        })
+    }
+
     /// Returns the key as a part of a branch: of another branch the digest, whose parts would run into those of this one.
     fn as_part(&self) -> Self {
         match self.kind() {

@@ -11,7 +11,7 @@ use crate::advice::Mistakes;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::plan::{PlanOf, Plans, Resolver, ResolverOf, Sources};
-use crate::policy::{FirstOf, Groups, Mode, Modes, Policy, check_names};
+use crate::policy::{FirstOf, Groups, Mode, Modes, Policy, check_names, check_shares};
 use crate::store::{Guarded, MemoryStore, Payers, Store};
 
 /// Builds a [`Limiter`]; see [`Limiter::builder`].
@@ -281,6 +281,7 @@ impl<S: Store> LimiterBuilder<S> {
     ///   [`KeyLimits`](crate::plan::KeyLimits) and [`Operations`](crate::plan::Operations), or
     /// - a group of [`first_of`](Self::first_of) is not one of two or more policies, stands beside what it does not go with, or has a
     ///   store that cannot choose,
+    /// - a policy has a [share](Policy::share) of one that is not before it,
     /// - a limit that is divided [fairly](Policy::fair) stands beside what it does not go with, or has a store that cannot divide it, or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter, ConfigError> {
@@ -422,6 +423,7 @@ fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     policies.iter().try_for_each(Policy::check_concurrency)?;
     policies.iter().try_for_each(Policy::check_fair)?;
     policies.iter().try_for_each(Policy::check_penalty)?;
+    check_shares(policies)?;
     check_queues(policies)
 }
 

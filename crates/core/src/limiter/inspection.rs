@@ -16,7 +16,8 @@ use crate::store::{Charge, Ledger, Reply};
 /// The state of a key under every policy; see
 /// [`Limiter::inspect`](super::Limiter::inspect).
 ///
-/// The `Display` form has a line of sentences for each policy, with times rounded up. Neither this form nor
+/// The `Display` form has a line of sentences for each policy, with times rounded up. A level of a tree is indented below the level
+/// above it. Neither this form nor
 /// the `Debug` form shows the key.
 #[derive(Clone, Debug)]
 pub struct Inspection {
@@ -37,6 +38,12 @@ struct BesideOutcome {
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {
+    /// Returns each policy that is a level of a tree below another one, with that one, in the order of declaration: see
+    /// [`Policy::below`](crate::Policy::below).
+    pub fn levels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.policies.names.levels()
+    }
+
     /// Describes the state of the keys of these charges, beside the decision about them.
     pub(super) fn inspect_beside(
         &self,
@@ -192,7 +199,12 @@ fn blocked(outcome: &Outcome) -> Option<Duration> {
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, outcome) in self.policies() {
-            write!(f, "{name}: ")?;
+            write!(
+                f,
+                "{:indent$}{name}: ",
+                "",
+                indent = 2 * self.decision.depth_of(name)
+            )?;
             describe(outcome, self.decision.is_degraded(), f)?;
             self.describe_rule(name, f)?;
             self.describe_hours(name, f)?;
@@ -205,7 +217,8 @@ impl fmt::Display for Inspection {
             "unlimited"
         };
         for name in self.decision.without_outcome() {
-            writeln!(f, "{name}: {others}.")?;
+            let indent = 2 * self.decision.depth_of(name);
+            writeln!(f, "{:indent$}{name}: {others}.", "")?;
         }
         if self.decision.is_degraded() {
             f.write_str("Told by this process alone, since the store is away.\n")?;

@@ -12,7 +12,8 @@ use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::error::{ConfigError, StoreError};
 use crate::key::{IntoKey, Key};
 use crate::plan::{
-    Choice, ChosenPlan, Finding, LimitContext, Limits, PlanLookup, Plans, RuleLimit, Sources,
+    Choice, ChosenPlan, Finding, LimitContext, Limited, Limits, PlanLookup, Plans, RuleLimit,
+    Sources,
 };
 use crate::policy::Policy;
 use crate::store::Charge;
@@ -73,6 +74,9 @@ impl PreparedLimits {
         let limited: Vec<_> = policies.iter().map(Policy::limited).collect();
         let is_no_plan_named = later.is_no_plan_named;
         let later = (later.are_resolved, later.is_adjustable);
+        let subjects: Vec<_> = limited.iter().map(Limited::subject).collect();
+        let plans = plans.map(|plans| plans.with_shares(&subjects));
+        let plans = plans.as_deref();
         let (limits, rules) = Limits::prepare(plans, &limited, nodes, later.0, later.1)?;
         if let Some(plans) = plans {
             let complete = limited

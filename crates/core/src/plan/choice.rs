@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Limit, Share};
 use crate::decision::{LimitRule, RuleNames};
 use crate::diagnostics::Diagnostic;
 use crate::error::ConfigError;
@@ -27,6 +27,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) own: &'a Algorithm,
     /// How many parts a unit has in its store; 1 without a factor.
     pub(crate) parts: u32,
+    /// The policy before it of whose limit its own is a share, if it is.
+    pub(crate) share: Option<(&'a str, Share)>,
 }
 
 /// The limit that a policy has for one request, and the rule that gave it.
@@ -150,7 +152,9 @@ pub(super) fn choice(
 
 /// Returns what this limit means for a policy.
 fn given(policy: Subject<'_>, limit: &Algorithm) -> Result<RuleLimit, ConfigError> {
-    let Subject { name, own, parts } = policy;
+    let Subject {
+        name, own, parts, ..
+    } = policy;
     let Some(numbers) = limit.limits() else {
         return Ok(RuleLimit::Nothing);
     };

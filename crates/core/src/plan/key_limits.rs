@@ -13,7 +13,8 @@ use crate::key::{IntoKey, Key};
 ///
 /// An exact key comes first, then the longest prefix, then `other`. A prefix is compared with keys that are
 /// text of at most 46 bytes: a longer key is a digest, and only its exact text finds it. A key that its
-/// extractor hashes, as `key::api_key` does, is compared as the client has sent it.
+/// extractor hashes, as `key::api_key` does, is compared as the client has sent it. A key [of a tree](Key::branch) is compared by its
+/// last part, unless its path is a digest.
 ///
 /// Set it with [`Policy::key_limits`](crate::Policy::key_limits).
 ///
@@ -147,8 +148,10 @@ pub(crate) struct LimitsByKey {
 }
 
 impl LimitsByKey {
+    /// A key of a tree is found by its last part, as in a layer, whose levels read theirs alone.
     pub(crate) fn choice(&self, key: &Key) -> Option<Choice> {
-        if let Some(choice) = self.keys.get(key) {
+        let key = key.leaf();
+        if let Some(choice) = self.keys.get(&key) {
             return Some(*choice);
         }
         let by_prefix = || {

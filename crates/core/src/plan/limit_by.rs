@@ -65,6 +65,7 @@ impl LimitsByClosure {
             name: &self.policy,
             own: &self.own,
             parts: self.parts,
+            share: None,
         };
         let Ok(choice) = choice(policy, &limit?, self.nodes) else {
             self.say();

@@ -13,7 +13,7 @@ use super::limit_by::{LimitBy, LimitsByClosure};
 use super::operations::{LimitsByOperation, Operations};
 use super::plans::{ChosenPlan, LimitsByPlan, Plans};
 use super::resolver::{OwnLimits, ResolvedPolicies};
-use crate::algorithm::{Algorithm, Limit};
+use crate::algorithm::{Algorithm, Limit, Share};
 use crate::decision::RuleNames;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -25,6 +25,8 @@ pub(crate) struct Limited<'a> {
     pub(crate) own: &'a Algorithm,
     /// How many parts a unit has in its store; `None` without a factor.
     pub(crate) parts: Option<u32>,
+    /// The policy before it of whose limit its own is a share, if it is.
+    pub(crate) share: Option<(&'a str, Share)>,
     pub(crate) by_key: Option<&'a KeyLimits>,
     pub(crate) by_operation: Option<&'a Operations>,
     pub(crate) by_closure: Option<&'a LimitBy>,
@@ -37,11 +39,12 @@ impl<'a> Limited<'a> {
             || self.by_operation.is_some_and(Operations::leave_none_out)
     }
 
-    fn subject(&self) -> Subject<'a> {
+    pub(crate) fn subject(&self) -> Subject<'a> {
         Subject {
             name: self.name,
             own: self.own,
             parts: self.parts.unwrap_or(1),
+            share: self.share,
         }
     }
 }

@@ -50,7 +50,8 @@
 //! | policy | the limit with which the policy was declared |
 //!
 //! Lists and blocks come before all of them: a list that denies, a list that allows, a block of the key. A
-//! policy that is unlimited for a request, or that its plan does not mention, does not count that request.
+//! policy that is unlimited for a request, or that its plan does not mention, does not count that request. A policy with a
+//! [share](crate::Policy::share) of the limit of another one is mentioned where that one is.
 
 mod adjusted;
 mod choice;

@@ -1,5 +1,6 @@
 //! Plans: named sets of limits, as users declare them and as decisions read them.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -115,6 +116,36 @@ impl Plans {
     #[doc(hidden)]
     pub fn each(&self) -> impl Iterator<Item = &Plan> {
         self.plans.iter()
+    }
+
+    /// Returns the plans, with a limit for each policy that has a share of one of which they speak, unless they speak of it
+    /// themselves.
+    pub(crate) fn with_shares(&self, policies: &[Subject<'_>]) -> Cow<'_, Self> {
+        let shares = policies
+            .iter()
+            .filter_map(|policy| Some((policy.name, policy.share?)));
+        if shares.clone().next().is_none() {
+            return Cow::Borrowed(self);
+        }
+        let with_shares = |plan: &Plan| {
+            let mut limits: HashMap<&str, Algorithm> = HashMap::new();
+            for (policy, limit) in &plan.limits {
+                limits.insert(policy, *limit);
+            }
+            let mut plan = plan.clone();
+            for (policy, (of, share)) in shares.clone() {
+                if let (None, Some(whole)) = (limits.get(policy), limits.get(of)) {
+                    let part = whole.part(share);
+                    limits.insert(policy, part);
+                    plan = plan.limit(policy, part);
+                }
+            }
+            plan
+        };
+        Cow::Owned(Self {
+            plans: self.plans.iter().map(with_shares).collect(),
+            default: self.default.clone(),
+        })
     }
 
     /// Prepares the plans for these policies.
@@ -314,6 +345,7 @@ mod tests {
             name,
             own: &own,
             parts: 1,
+            share: None,
         };
         let subjects: Vec<_> = names.iter().map(|name| subject(name.as_str())).collect();
         let limits = names.iter().map(|name| (name.clone(), own));

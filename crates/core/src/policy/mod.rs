@@ -8,12 +8,14 @@ mod fair;
 pub(crate) mod first_of;
 mod heaviest;
 pub(crate) mod leasing;
+mod level;
 pub(crate) mod mode;
 pub(crate) mod names;
 mod on_store_failure;
 mod patience;
 pub(crate) mod penalty;
 pub(crate) mod scope;
+mod share;
 mod shown;
 mod stored;
 mod terms;
@@ -41,6 +43,7 @@ pub(crate) use self::names::check_names;
 pub(crate) use self::patience::Patience;
 pub(crate) use self::penalty::{NamedPenalty, Offences};
 pub(crate) use self::scope::Scope;
+pub(crate) use self::share::{Part, check_shares};
 pub(crate) use self::terms::Terms;
 
 /// A named rule, which a [`Limiter`](crate::Limiter) decides by. Its caller passes the key and the cost.
@@ -86,6 +89,10 @@ pub struct Policy {
     heaviest: Option<HeaviestKeys>,
     terms: Terms,
     penalty: Option<Penalty>,
+    /// The name of the policy above it in its tree.
+    above: Option<Arc<str>>,
+    /// Of which policy the limit is a share, if it is.
+    part: Option<Part>,
     /// How the limit is divided among tenants, if it is.
     fair: Option<Arc<Fair>>,
     is_unleased: bool,
@@ -122,6 +129,8 @@ impl Policy {
             heaviest: None,
             terms: Terms::default(),
             penalty: None,
+            above: None,
+            part: None,
             fair: None,
             is_unleased: false,
             is_unannounced: false,
@@ -278,6 +287,7 @@ impl Policy {
             by_operation: self.operations.as_deref(),
             by_closure: self.limit_by.as_ref(),
             parts: self.factor.as_ref().map(|factor| factor.most().get()),
+            share: self.part.as_ref().map(|part| (&*part.of, part.share)),
         }
     }
 

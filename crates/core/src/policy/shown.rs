@@ -28,7 +28,7 @@ impl Policy {
         let rule = rule
             .at_once(algorithm.limits_concurrency())
             .announced(!self.is_unannounced);
-        let rule = rule.by_hours(algorithm.hours_at_fn());
+        let rule = rule.by_hours(algorithm.hours_at_fn()).below(self.above());
         rule.scaled_by(self.factor.clone())
     }
 

@@ -6,9 +6,9 @@
 //! | --- | --- |
 //! | `GET /` | the page |
 //! | `GET /events` | server-sent events: the snapshot, once a second; see [viewers](#viewers) |
-//! | `GET /snapshot` | the [snapshot](tower_ratelimit::observe::Snapshot) as JSON, with `limits` and `writable` |
+//! | `GET /snapshot` | the [snapshot](tower_ratelimit::observe::Snapshot) as JSON, with `limits`, `levels` (each level of a tree with the policy above it) and `writable` |
 //! | `GET /history` | what was admitted and refused in the last ten minutes, by second |
-//! | `POST /inspect` | what a client has used, and why it is refused: `{"key": "k3y"}`; `remedy` is `"unblock"` or `"reset"` if that lets it pass |
+//! | `POST /inspect` | what a client has used, and why it is refused: `{"key": "k3y"}`; `remedy` is `"unblock"` or `"reset"` if that lets it pass; `below` of a level of a [tree](tower_ratelimit::guide::trees) is the policy above it |
 //! | `POST /block` | blocks a client: `{"key": "k3y", "seconds": 3600}` |
 //! | `POST /unblock` | ends the block: `{"key": "k3y"}`; `was_blocked` in the answer says whether there was one |
 //! | `POST /reset` | makes the client as good as new: nothing of its limits is used any more; a block stays: `{"key": "k3y"}` |

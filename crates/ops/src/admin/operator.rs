@@ -128,14 +128,25 @@ pub(super) fn limits(handle: &Handle) -> Vec<ShownLimit> {
     limits.iter().map(ShownLimit::from).collect()
 }
 
+/// Returns the levels of trees, each with the policy above it.
+pub(super) fn levels(handle: &Handle) -> BTreeMap<String, String> {
+    let limiter = handle.limiter();
+    let levels = limiter.levels();
+    levels
+        .map(|(level, above)| (level.to_owned(), above.to_owned()))
+        .collect()
+}
+
 /// Describes what a client has used, and why it is refused.
 pub(super) async fn inspect(handle: &Handle, question: &OfClient) -> Result<Value, Failed> {
     let decision = client(handle, &question.key, 1)?.peek().await?;
     let inspection = client(handle, &question.key, 0)?.inspect().await?;
+    let levels = levels(handle);
     let policies = inspection.policies().zip(inspection.rules()).map(
         |((name, outcome), (_, rule))| {
             json!({
                 "policy": name,
+                "below": levels.get(name),
                 "limit": outcome.limit(),
                 "used": outcome.used(),
                 "remaining": outcome.remaining(),
@@ -200,7 +211,8 @@ fn sentence_of(inspection: &Inspection, policy: &str) -> String {
     let lines = inspection.to_string();
     let prefix = format!("{policy}: ");
     let mut lines = lines.lines();
-    let line = lines.find_map(|line| line.strip_prefix(&prefix));
+    // A level of a tree is indented.
+    let line = lines.find_map(|line| line.trim_start().strip_prefix(&prefix));
     line.unwrap_or_default().to_owned()
 }
 

@@ -1,5 +1,6 @@
 //! The state of a router, and the one task that sends events to all viewers once a second.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tower_ratelimit::observe::Snapshot;
 use super::access::Access;
 use super::handle::{End, Handle};
 use super::history::{History, unix_second};
-use super::operator::{ShownLimit, limits};
+use super::operator::{ShownLimit, levels, limits};
 use super::viewers::{Events, NoRoom, Viewers};
 
 /// The time between two events.
@@ -34,6 +35,8 @@ struct PageData<'a> {
     #[serde(flatten)]
     snapshot: &'a Snapshot,
     limits: Vec<ShownLimit>,
+    /// The levels of trees, each with the policy above it.
+    levels: BTreeMap<String, String>,
     writable: bool,
 }
 
@@ -69,6 +72,7 @@ impl RouterState {
         json(&PageData {
             snapshot,
             limits: limits(&self.handle),
+            levels: levels(&self.handle),
             writable: self.access.is_writable(),
         })
     }

@@ -5,7 +5,6 @@ mod lua_text;
 mod schedule;
 mod step;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -201,9 +200,10 @@ impl ByHours {
         })
     }
 
-    pub(super) fn shared_by(self, nodes: NonZeroU32) -> Self {
-        let schedule = self.schedule.shared_by(nodes);
-        let limit = self.limit.shared_by(nodes);
+    /// Returns the same hours with each limit changed.
+    pub(super) fn with_each_limit(self, change: &dyn Fn(Limit) -> Limit) -> Self {
+        let schedule = self.schedule.with_each_limit(change);
+        let limit = change(self.limit);
         Self {
             schedule,
             limit,

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::num::NonZeroU32;
 use std::ptr;
 use std::time::Duration;
 
@@ -156,14 +155,14 @@ impl Schedule {
             .unwrap_or(own)
     }
 
-    /// Returns one node's share.
-    pub(super) fn shared_by(self, nodes: NonZeroU32) -> Self {
-        let share = |change: &Change| match change {
-            Change::Limit(limit) => Change::Limit(limit.shared_by(nodes)),
+    /// Returns the same intervals with each limit changed, such as that of one node.
+    pub(super) fn with_each_limit(self, change: &dyn Fn(Limit) -> Limit) -> Self {
+        let changed = |its: &Change| match its {
+            Change::Limit(limit) => Change::Limit(change(*limit)),
             Change::Share(share) => Change::Share(*share),
         };
-        let changes: Vec<_> = self.0.changes.iter().map(share).collect();
-        let own = self.algorithm(0).shared_by(nodes);
+        let changes: Vec<_> = self.0.changes.iter().map(changed).collect();
+        let own = self.algorithm(0).with_each_limit(change);
         Self::new(self.0.timetable, own, &changes).unwrap_or(self)
     }
 }

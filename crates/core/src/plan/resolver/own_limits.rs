@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Share};
 use crate::decision::ResolvedNames;
 use crate::diagnostics::warn_once_of;
 use crate::plan::choice::{Choice, NOT_A_LIMIT, Rules, Subject, choice};
@@ -36,6 +36,8 @@ struct Resolvable {
     own: Algorithm,
     /// How many parts a unit has in its store.
     parts: u32,
+    /// The index of the policy of whose limit its own is a share, if it is.
+    share: Option<(usize, Share)>,
 }
 
 impl ResolvedPolicies {
@@ -45,10 +47,14 @@ impl ResolvedPolicies {
         (first, names): (usize, Arc<ResolvedNames>),
     ) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let place_of = |name: &str| policies.iter().position(|policy| policy.name == name);
         let policies = policies.iter().map(|policy| Resolvable {
             name: policy.name.into(),
             own: *policy.own,
             parts: policy.parts,
+            share: policy
+                .share
+                .and_then(|(of, share)| Some((place_of(of)?, share))),
         });
         Self {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -71,20 +77,34 @@ impl ResolvedPolicies {
     }
 
     fn choice(&self, plan: &Plan, policy: usize) -> Option<Choice> {
-        let Resolvable { name, own, parts } = self.policies.get(policy)?;
-        let (_, limit) = plan.limits().iter().find(|(of, _)| **of == **name)?;
+        let Resolvable {
+            name, own, parts, ..
+        } = self.policies.get(policy)?;
+        let limit = self.limit(plan, policy)?;
         let subject_of = Subject {
             name,
             own,
             parts: *parts,
+            share: None,
         };
-        let Ok(choice) = choice(subject_of, limit, self.nodes) else {
+        let Ok(choice) = choice(subject_of, &limit, self.nodes) else {
             warn_once_of(&NOT_A_LIMIT, subject(plan, name));
             return None;
         };
         let place = self.names.place(plan.name());
         let rule = u32::try_from(self.first + place).unwrap_or(Rules::OWN);
         Some(Choice { rule, ..choice })
+    }
+
+    /// Returns the limit of a policy: its own, or its share of that of a policy before it.
+    fn limit(&self, plan: &Plan, policy: usize) -> Option<Algorithm> {
+        let Resolvable { name, share, .. } = self.policies.get(policy)?;
+        let mut given = plan.limits().iter();
+        if let Some((_, limit)) = given.find(|(of, _)| **of == **name) {
+            return Some(*limit);
+        }
+        let (above, share) = (*share)?;
+        Some(self.limit(plan, above)?.part(share))
     }
 }
 
