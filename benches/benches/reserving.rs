@@ -3,9 +3,7 @@
 use std::hint::black_box;
 
 use gungraun::prelude::*;
-use tower_ratelimit::{
-    Concurrency, Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
-};
+use tower_ratelimit::{Concurrency, Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy};
 use tower_ratelimit_benches::PLENTY;
 use tower_ratelimit_benches::growth::TIMES;
 

@@ -56,18 +56,24 @@ impl Gate {
     /// of it. A policy for which it has no key is left out. Nothing is counted.
     pub(super) fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
         let finding = self.found_now(head);
-        let readings = self.readings(head, finding.as_ref());
-        let readings = readings.map(|(policy, reading)| {
-            let supposed = Supposed {
-                reading,
-                key: None,
-                cost: Some(cost),
-            };
-            (policy, supposed)
-        });
-        let charges = self
-            .limiter()
-            .charges_for(readings, Purpose::Amend, &mut ());
-        Likeness::new(self.limiter(), charges.unwrap_or_default())
+        let limiter = self.limiter();
+        let charges = |purpose| {
+            let readings = self.readings(head, finding.as_ref());
+            let readings = readings.map(|(policy, reading)| {
+                let supposed = Supposed {
+                    reading,
+                    key: None,
+                    cost: Some(cost),
+                };
+                (policy, supposed)
+            });
+            let charges = limiter.charges_for(readings, purpose, &mut ());
+            charges.unwrap_or_default()
+        };
+        let likeness = Likeness::new(limiter, charges(Purpose::Amend));
+        if limiter.groups().next().is_none() {
+            return likeness;
+        }
+        likeness.decided_by(charges(Purpose::Decide))
     }
 }

@@ -247,16 +247,21 @@ fn the_key_of_each_level_is_read_once_for_a_request() {
             value.to_str().ok().map(str::to_owned)
         }
     };
-    let tree = PATH.into_iter().fold(Policy::tree("spend"), |tree, header| {
-        tree.level(header, counted(header), FixedWindow::per_hour(9))
-    });
+    let tree = PATH
+        .into_iter()
+        .fold(Policy::tree("spend"), |tree, header| {
+            tree.level(header, counted(header), FixedWindow::per_hour(9))
+        });
     let other = Policy::tree("other").level("org", counted("x-team"), FixedWindow::per_hour(2));
     let policies = [built(tree), built(other)].concat();
     let (_, service) = limited_hello(policies);
     assert!(passes(&service, &["acme", "a", "ann"]));
     assert_eq!(reads.load(Ordering::Relaxed), 4);
     assert!(passes(&service, &["acme", "a", "ann"]));
-    assert_eq!(refused_by(&ask(&service, of(&["acme", "a", "ann"]))), ["other.org"]);
+    assert_eq!(
+        refused_by(&ask(&service, of(&["acme", "a", "ann"]))),
+        ["other.org"]
+    );
     assert!(passes(&service, &["acme", "b", "ann"]));
 }
 

@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use serde_json::{Value, json};
+use tower_ratelimit::policy::Mode;
 use tower_ratelimit::{FixedWindow, Limiter, ManualClock, MemoryStore, Policy};
 use tower_ratelimit_ops::admin::{self, Access};
 
@@ -208,4 +209,9 @@ async fn a_client_is_told_with_the_policy_that_would_pay_for_its_next_request() 
         "{sentences:?}"
     );
     assert!(!sentences[2].contains("pays"), "{sentences:?}");
+    // One in shadow never pays.
+    limiter.modes().set("plan", Mode::Shadow).unwrap();
+    let question = post("/dashboard/inspect", &json!({ "key": "ben" }));
+    let (_, client) = told(send(&app, question).await).await;
+    assert_eq!(client["payers"], json!({ "spend": "credits" }));
 }

@@ -11,8 +11,8 @@ use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Mode, Penalty, Rule};
 use tower_ratelimit::store::{Change, Changed, Items, MemoryLedger, Reply, Store};
 use tower_ratelimit::{
-    Clock, Concurrency, ConfigError, Decision, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock,
-    MemoryStore, Policy, RateLimitLayer, SharedStore, StoreError, TokenBucket, key,
+    Clock, Concurrency, ConfigError, Decision, FixedWindow, LeakyQueue, Limiter, LocalLimiter,
+    ManualClock, MemoryStore, Policy, RateLimitLayer, SharedStore, StoreError, TokenBucket, key,
 };
 
 use super::{DAY, HOUR};
@@ -186,6 +186,9 @@ fn a_plan_exempts_a_member_and_the_request_passes_when_those_before_it_have_no_r
     assert_eq!(check(2).payer("spend"), Some("plan"));
     assert!(check(1).is_allowed());
     assert_eq!(check(1).payer("spend"), None, "it is free");
+    // The pool, which never pays for this plan, is shown as well.
+    let inspection = open.inspect("ann").now();
+    assert!(inspection.policies().any(|(name, _)| name == "pool"));
     assert_eq!(left(&limiter), [0, 3, 1, 96]);
     let first = limiter.plan("first").check("ann", 1).now();
     assert!(first.is_allowed());

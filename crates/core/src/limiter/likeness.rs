@@ -11,6 +11,8 @@ use crate::store::{Amendment, Reply};
 pub struct Likeness {
     limiter: Limiter,
     charges: Charges,
+    /// Those by which the request is decided, if one of several policies pays.
+    decided: Option<Charges>,
 }
 
 impl Likeness {
@@ -19,12 +21,24 @@ impl Likeness {
         Self {
             limiter: limiter.clone(),
             charges,
+            decided: None,
         }
+    }
+
+    /// Sets the charges by which the request is decided: those of the policies of which one pays, in their modes, without those that
+    /// are passed over.
+    pub fn decided_by(mut self, charges: Charges) -> Self {
+        self.decided = Some(charges);
+        self
     }
 
     /// Returns what a request with one key under all policies is charged.
     pub fn of_key(limiter: &Limiter, key: Key, cost: u32) -> Self {
-        Self::new(limiter, limiter.charges_now(key, cost, Purpose::Look))
+        let likeness = Self::new(limiter, limiter.charges_now(key, cost, Purpose::Look));
+        if limiter.policies.groups.is_none() {
+            return likeness;
+        }
+        likeness.decided_by(limiter.charges_now(key, cost, Purpose::Decide))
     }
 
     /// Returns the limiter that charges it.
@@ -34,14 +48,8 @@ impl Likeness {
 
     /// Returns the decision that the request would have.
     pub fn peek(&self) -> Reply<Result<Decision, StoreError>> {
-        let mut charges = self.charges.clone();
-        if let Some(groups) = &self.limiter.policies.groups {
-            // A look at states does not ask who pays.
-            for charge in &mut charges {
-                charge.alternative = charge.alternative.or(groups.of(charge.policy));
-            }
-        }
-        self.limiter.peek_about(&charges)
+        let charges = self.decided.as_ref().unwrap_or(&self.charges);
+        self.limiter.peek_about(charges)
     }
 
     /// Describes the state of its keys, in sentences: those of all policies, whichever pays.

@@ -13,6 +13,7 @@ use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
+use crate::policy::Mode;
 use crate::store::{Charge, Charges, Ledger, Reply, answered};
 
 impl<L: Ledger + ?Sized> Limiter<L> {
@@ -299,11 +300,23 @@ impl Limiter {
     fn inspect_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Inspection, StoreError>> {
         let peek = |charges: &[Charge]| {
             // A look is at all policies, and none of them pays.
+            let modes = &self.policies.modes;
             let mut each = Charges::from_slice(charges);
-            each.iter_mut().for_each(|charge| charge.alternative = None);
+            each.retain(|charge| modes.of(charge.policy) != Mode::Off);
+            for charge in &mut each {
+                charge.alternative = None;
+                if modes.of(charge.policy) == Mode::Shadow {
+                    *charge = charge.shadow();
+                }
+            }
             self.peek_about(&each)
         };
-        let peeked = key.with_charges(self, findings, Purpose::Decide, peek);
+        // The members of a group that a decision would leave out are looked at, too.
+        let purpose = match &self.policies.groups {
+            Some(_) => Purpose::Look,
+            None => Purpose::Decide,
+        };
+        let peeked = key.with_charges(self, findings, purpose, peek);
         let inspect = |charges: &[Charge]| self.inspect_beside(peeked, charges);
         key.with_charges(self, findings, Purpose::Look, inspect)
     }
