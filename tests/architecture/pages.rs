@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use super::root;
 
 /// The folders of pages that rustdoc includes.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 7] = [
     "docs",
     "docs/migrating",
     "crates/adapt/docs",
     "crates/config/docs",
     "crates/ops/docs",
+    "loadtest/docs",
     "server/docs",
 ];
 
