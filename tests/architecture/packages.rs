@@ -1,12 +1,14 @@
-//! What every published package has: our crates pinned, documentation of all features, and a README of a screen.
+//! What every published package has: our crates pinned, documentation of all features, and a README of a screen, whose example is
+//! a program of the dependencies that it names.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::root;
+use super::{pages, root};
 
 /// The lines of a README of a screen.
 const SCREEN: usize = 60;
@@ -60,4 +62,61 @@ fn a_published_package_pins_its_crates_and_has_a_page() {
         let faults = faults(&package);
         assert!(faults.is_empty(), "{}: {faults:?}", package["name"]);
     }
+}
+
+/// Returns the crates that a program names: in its imports, and where it calls what every program of a service has.
+fn named(program: &[&str]) -> BTreeSet<String> {
+    let of_a_line = |line: &&str| {
+        let import = line.trim_start().strip_prefix("use ");
+        let import = import.and_then(|path| path.split([':', ';']).next());
+        let called = ["axum", "tokio"].into_iter();
+        let called = called.filter(|name| line.contains(&format!("{name}::")));
+        let names: Vec<_> = import.into_iter().chain(called).collect();
+        names.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut names: BTreeSet<_> = program.iter().flat_map(of_a_line).collect();
+    names.remove("std");
+    names
+}
+
+/// Returns the crates that lines of a `Cargo.toml` name, if they are its dependencies.
+fn depended_on(lines: &[&str]) -> Option<BTreeSet<String>> {
+    let is_table = |line: &&str| line.ends_with("dependencies]");
+    lines.first().filter(|line| is_table(line))?;
+    let names = lines.iter().filter_map(|line| line.split_once(" = "));
+    Some(names.map(|(name, _)| name.replace('-', "_")).collect())
+}
+
+/// Returns what each example of a page needs beside the dependencies above it, or else the first ones below it, and their number.
+fn missing(page: &str) -> (usize, BTreeSet<String>) {
+    let (_, blocks) = pages::parts(page);
+    let first = blocks.iter().find_map(|(_, lines)| depended_on(lines));
+    let Some(mut stated) = first else {
+        return (0, BTreeSet::new());
+    };
+    let (mut examples, mut missing) = (0, BTreeSet::new());
+    for (language, lines) in &blocks {
+        if language.starts_with("rust") {
+            examples += 1;
+            missing.extend(named(lines).difference(&stated).cloned());
+            let hidden = lines.iter().filter(|line| line.starts_with("# "));
+            missing.extend(hidden.map(|line| (*line).to_owned()));
+        } else if let Some(names) = depended_on(lines) {
+            stated = names;
+        }
+    }
+    (examples, missing)
+}
+
+#[test]
+fn an_example_of_a_readme_needs_what_the_readme_lists_and_hides_nothing() {
+    let mut examples = 0;
+    for package in published() {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        let text = fs::read_to_string(manifest.with_file_name("README.md")).unwrap();
+        let (found, missing) = missing(&text);
+        assert!(missing.is_empty(), "{}: {missing:?}", package["name"]);
+        examples += found;
+    }
+    assert!(examples > 8, "{examples}");
 }

@@ -44,7 +44,7 @@ fn pages() -> Vec<Page> {
 }
 
 /// Splits a page into its prose and its blocks of code, each with the language.
-fn parts(text: &str) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
+pub(super) fn parts(text: &str) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
     let (mut prose, mut blocks): (_, Vec<(&str, Vec<&str>)>) = (Vec::new(), Vec::new());
     let mut is_code = false;
     for line in text.lines() {
