@@ -46,6 +46,7 @@ mod kernel;
 mod load;
 mod new_times;
 #[cfg(test)]
+#[path = "../tests/unit/plant/mod.rs"]
 mod plant;
 mod sampled;
 mod signal;
