@@ -6,7 +6,6 @@ mod background;
 mod batcher;
 mod builder;
 mod calls;
-#[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
 mod counting;
@@ -24,7 +23,6 @@ mod leases;
 mod ledger;
 mod lending;
 mod link;
-#[cfg(feature = "cluster")]
 mod node;
 mod not_leased;
 mod numbers;
@@ -33,20 +31,17 @@ mod pairs;
 mod promise;
 mod query;
 mod questions;
-#[cfg(feature = "cluster")]
 mod ranges;
 mod reconnecting;
 mod remote;
 mod renewal;
 mod reply;
 mod script;
-#[cfg(feature = "sentinel")]
 mod sentinel;
 mod server;
 mod settlement;
 mod slots;
 mod state_key;
-#[cfg(feature = "cluster")]
 mod view;
 
 use std::fmt;
