@@ -1,21 +1,6 @@
-//! Limits from a file.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`Config`] is a file in TOML or JSON, read and checked, from which layers and limiters are built. The
-//! file has a setting for every option of the builders that needs no closure, and refers to closures by the
-//! names under which code has registered them. [The guide](crate::guide) has a page on the file.
-//!
-//! ```
-//! use tower_ratelimit_config::Config;
-//!
-//! let config: Config = r#"
-//!     [policies.minute]
-//!     quota = "100/minute"
-//!     key = "client_ip"
-//! "#
-//! .parse()?;
-//! let layer = config.layer()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! # Mistakes
 //!
 //! Reading a file rejects it for a mistake, and reports all mistakes of the file:
 //!
@@ -36,10 +21,6 @@
 /// The file: all of its settings.
 #[doc = include_str!("../docs/config.md")]
 pub mod guide {}
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-mod readme {}
 
 mod adapt;
 mod bodies;
