@@ -61,7 +61,7 @@ lint: ## format and clippy, warnings denied
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 docs: ## the documentation, warnings denied
-	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-redis --package tower-ratelimit-testing --package tower-ratelimit-server --no-deps --all-features
+	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-redis --package tower-ratelimit-testing --package tower-ratelimit-loadtest --package tower-ratelimit-server --no-deps --all-features
 	.ci/links
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS) -D warnings" cargo doc --package tower-ratelimit --no-deps --no-default-features

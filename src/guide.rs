@@ -5,68 +5,55 @@
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
-#[cfg(feature = "calendar")]
 #[doc = include_str!("../docs/calendars.md")]
 pub mod calendars {}
 
-#[cfg(feature = "calendar")]
 #[doc = include_str!("../docs/hours.md")]
 pub mod hours {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/keys.md")]
 pub mod keys {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/plans.md")]
 pub mod plans {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/trees.md")]
 pub mod trees {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/resolver.md")]
 pub mod resolver {}
+
 #[doc = include_str!("../docs/stability.md")]
 pub mod stability {}
 
-#[cfg(all(feature = "axum", feature = "usage"))]
 #[doc = include_str!("../docs/llm.md")]
 pub mod llm {}
 
-#[cfg(all(feature = "axum", feature = "usage"))]
 #[doc = include_str!("../docs/mcp.md")]
 pub mod mcp {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/responses.md")]
 pub mod responses {}
 
 #[doc = include_str!("../docs/either_or.md")]
 pub mod either_or {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/fair.md")]
 pub mod fair {}
 
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/outcomes.md")]
 pub mod outcomes {}
 
 // The example is a test in `tests/docs.rs`, since it needs more of tonic than the crate does.
-#[cfg(feature = "tonic")]
 #[cfg_attr(not(doctest), doc = include_str!("../docs/grpc.md"))]
 pub mod grpc {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/concurrency.md")]
 pub mod concurrency {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/penalties.md")]
 pub mod penalties {}
 
@@ -74,33 +61,27 @@ pub mod penalties {}
 pub mod without_http {}
 
 // The example is a test in `tests/docs.rs`, since it needs a client.
-#[cfg(feature = "client")]
 #[cfg_attr(not(doctest), doc = include_str!("../docs/outgoing.md"))]
 pub mod outgoing {}
 
 #[doc = include_str!("../docs/stores.md")]
 pub mod stores {}
 
-#[cfg(feature = "redis")]
 #[doc = include_str!("../docs/many-nodes.md")]
 pub mod many_nodes {}
 
-#[cfg(feature = "redis")]
 #[doc = include_str!("../docs/regions.md")]
 pub mod regions {}
 
-#[cfg(feature = "redis")]
 #[doc = include_str!("../docs/reliability.md")]
 pub mod reliability {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/operating.md")]
 pub mod operating {}
 
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
 
-#[cfg(feature = "axum")]
 #[doc = include_str!("../docs/migrating.md")]
 pub mod migrating {
     #[doc = include_str!("../docs/migrating/tower-governor.md")]

@@ -67,6 +67,16 @@
 #![doc = include_str!("../docs/features.md")]
 
 pub mod diagnostics;
+// The examples of its pages need these.
+#[cfg(any(
+    not(doctest),
+    all(
+        feature = "axum",
+        feature = "calendar",
+        feature = "redis",
+        feature = "usage"
+    )
+))]
 pub mod guide;
 pub mod key;
 pub mod middleware;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use http::{HeaderName, HeaderValue, Method};
-use tower_ratelimit::{Algorithm, Quota};
+use tower_ratelimit_core::{Algorithm, Quota};
 
 /// The largest number of requests of a run.
 pub const MOST_REQUESTS: u64 = 10_000_000;

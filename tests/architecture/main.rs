@@ -5,6 +5,7 @@ mod circles;
 mod examples;
 mod internal;
 mod orphans;
+mod packages;
 mod pages;
 mod unix;
 mod way;

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use super::root;
 
 /// The folders of pages that rustdoc includes.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 7] = [
     "docs",
     "docs/migrating",
     "crates/adapt/docs",
     "crates/config/docs",
     "crates/ops/docs",
+    "loadtest/docs",
     "server/docs",
 ];
 
@@ -43,7 +44,7 @@ fn pages() -> Vec<Page> {
 }
 
 /// Splits a page into its prose and its blocks of code, each with the language.
-fn parts(text: &str) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
+pub(super) fn parts(text: &str) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
     let (mut prose, mut blocks): (_, Vec<(&str, Vec<&str>)>) = (Vec::new(), Vec::new());
     let mut is_code = false;
     for line in text.lines() {

@@ -268,7 +268,7 @@ async fn a_node_of_a_cluster_that_is_opened_as_a_server_is_a_misconfiguration() 
         limiter.check(keys[1], 1).await,
         StoreErrorKind::Misconfigured,
     );
-    assert!(said.contains("redis-cluster"), "{said}");
+    assert!(said.contains("open_cluster"), "{said}");
 }
 
 /// Like tests of a service, each of which has a runtime.

@@ -16,7 +16,6 @@ use tower_ratelimit::store::{Lease, Ledger as _, Store as _};
 use tower_ratelimit::{Limiter, RedisStore};
 
 use crate::scene::{PATIENCE, ask, cluster_store, daily, limiter, over, patient, store, used};
-#[cfg(feature = "redis-sentinel")]
 use crate::sentinel::names;
 use crate::slots::{at_once, members, set_of, short_lived};
 use crate::support::redis::{Cluster, Server, until};
@@ -104,8 +103,6 @@ fn requests_share_no_fate_with_the_runtime_that_began_their_calls() {
 fn nor_do_they_over_a_cluster() {
     every_request_is_decided_by_the_server(&cluster_store(&Cluster::start()));
 }
-
-#[cfg(feature = "redis-sentinel")]
 #[test]
 fn nor_do_they_at_a_master_that_a_sentinel_names() {
     let server = Server::start(&[]);

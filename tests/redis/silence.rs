@@ -148,8 +148,6 @@ async fn a_denial_that_is_remembered_still_tells_its_wait_when_one_of_two_is_ove
         assert!(short.is_allowed());
     }
 }
-
-#[cfg(feature = "redis-cluster")]
 #[tokio::test]
 async fn a_node_that_does_not_answer_keeps_no_request_from_the_other_nodes() {
     let cluster = crate::support::redis::Cluster::start();

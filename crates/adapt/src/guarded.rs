@@ -1,4 +1,7 @@
-//! The service of all layers: it admits or refuses a request, and holds a guard of it to its end.
+//! The service of all four layers: a layer admits a request with a guard, or answers it.
+//!
+//! The guard is a slot or a count, which learns from the answer (`sampled.rs`). For HTTP, the body of all layers
+//! (`middleware/body.rs` of `tower-ratelimit`) holds it to its end; for other services, it is held to the answer.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
-//! Limits that follow the load: signals, controllers, and a task that writes the factor of chosen policies.
+#![doc = include_str!("../README.md")]
 //!
-//! [Adaptive limits](crate::guide::adaptive) shows how to use it. In short:
+//! # In short
 //!
 //! - A [`Signal`] measures how busy something is: the [kernel](Kernel), the [requests](Traffic) of a layer,
 //!   or a [closure](from_fn).
@@ -33,10 +33,6 @@ pub mod guide;
 pub mod middleware;
 pub mod service;
 
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-mod readme {}
-
 #[cfg(feature = "redis")]
 mod answer_time;
 mod concurrency;
@@ -46,6 +42,7 @@ mod kernel;
 mod load;
 mod new_times;
 #[cfg(test)]
+#[path = "../tests/unit/plant/mod.rs"]
 mod plant;
 mod sampled;
 mod signal;

@@ -1,21 +1,6 @@
-//! Limits from a file.
+#![doc = include_str!("../README.md")]
 //!
-//! A [`Config`] is a file in TOML or JSON, read and checked, from which layers and limiters are built. The
-//! file has a setting for every option of the builders that needs no closure, and refers to closures by the
-//! names under which code has registered them. [The guide](crate::guide) has a page on the file.
-//!
-//! ```
-//! use tower_ratelimit_config::Config;
-//!
-//! let config: Config = r#"
-//!     [policies.minute]
-//!     quota = "100/minute"
-//!     key = "client_ip"
-//! "#
-//! .parse()?;
-//! let layer = config.layer()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! # Mistakes
 //!
 //! Reading a file rejects it for a mistake, and reports all mistakes of the file:
 //!
@@ -36,10 +21,6 @@
 /// The file: all of its settings.
 #[doc = include_str!("../docs/config.md")]
 pub mod guide {}
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-mod readme {}
 
 mod adapt;
 mod bodies;
@@ -122,8 +103,6 @@ use tower_ratelimit::key::Proxies;
 use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
 use tower_ratelimit::middleware::{RateLimitLayer, ReadJsonLayer};
 use tower_ratelimit::policy::Modes;
-#[cfg(feature = "redis")]
-use tower_ratelimit::store::RedisStore;
 use tower_ratelimit::store::Store;
 use tower_ratelimit_adapt::Adapt;
 use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
@@ -350,8 +329,7 @@ impl Config {
     }
 
     /// Gives back the units that this process has leased from the store of the file, before the process ends; see
-    /// [`RedisStore::give_leases_back`](tower_ratelimit::RedisStore::give_leases_back). A store of another kind leases none.
-    #[cfg(feature = "redis")]
+    /// [`RedisStore::give_leases_back`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RedisStore.html#method.give_leases_back). A store of another kind leases none.
     pub async fn give_leases_back(&self) {
         if let ReadStore::Redis(store) = &self.settings.store {
             store.give_leases_back().await;
@@ -365,12 +343,7 @@ impl Config {
     ///
     /// When the policies have a mistake, and when the store of the file cannot hold one of them exactly.
     pub fn limiter_of(&self, builder: LimiterBuilder) -> Result<Limiter, ConfigError> {
-        match &self.settings.store {
-            ReadStore::Memory(store) => builder.store(store.clone()).build(),
-            ReadStore::Own(store) => store.limiter(builder),
-            #[cfg(feature = "redis")]
-            ReadStore::Redis(store) => builder.store(RedisStore::clone(store)).build(),
-        }
+        self.settings.store.limiter(builder)
     }
 
     /// Builds a limiter over this store, in place of that of the file.
@@ -386,13 +359,7 @@ impl Config {
 impl Config {
     /// Builds the layer without the file in shadow.
     fn live_layer(&self) -> Result<RateLimitLayer, ConfigError> {
-        let layer = self.settings.layer.clone();
-        match &self.settings.store {
-            ReadStore::Memory(store) => layer.store(store.clone()).build(),
-            ReadStore::Own(store) => store.layer(layer),
-            #[cfg(feature = "redis")]
-            ReadStore::Redis(store) => layer.store(RedisStore::clone(store)).build(),
-        }
+        self.settings.store.layer(self.settings.layer.clone())
     }
 
     fn with_shadow(&self, layer: RateLimitLayer) -> RateLimitLayer {

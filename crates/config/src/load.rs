@@ -254,21 +254,12 @@ fn signals(table: &TableAt<'_>, store: Option<&ReadStore>) -> Option<Vec<Box<dyn
     Some(signals)
 }
 
-#[cfg(feature = "redis")]
 fn answer_time(at: &At<'_>, store: Option<&ReadStore>) -> Option<Box<dyn Signal>> {
     let target = at.duration()?;
     match store {
-        Some(ReadStore::Redis(store)) => {
-            let signal = tower_ratelimit_adapt::AnswerTime::of(store, target);
-            Some(Box::new(signal))
-        }
+        Some(ReadStore::Redis(store)) => Some(store.answer_time(target)),
         _ => at.refuse("the file has no store in Redis, whose answers take time; leave it out"),
     }
-}
-
-#[cfg(not(feature = "redis"))]
-fn answer_time(at: &At<'_>, _: Option<&ReadStore>) -> Option<Box<dyn Signal>> {
-    at.refuse("the file has no store in Redis, whose answers take time; leave it out")
 }
 
 /// Reads the adaptive concurrency of all requests.

@@ -310,9 +310,7 @@ impl Settings {
     pub(super) fn in_this_process(self) -> Self {
         let store = match self.store {
             ReadStore::Memory(store) => ReadStore::Memory(store),
-            ReadStore::Own(_) => ReadStore::default(),
-            #[cfg(feature = "redis")]
-            ReadStore::Redis(_) => ReadStore::default(),
+            ReadStore::Own(_) | ReadStore::Redis(_) => ReadStore::default(),
         };
         Self { store, ..self }
     }

@@ -1,7 +1,6 @@
 use redis::{ConnectionAddr, ConnectionInfo};
 
 /// Returns the host's name or address, which is empty for a socket.
-#[cfg(feature = "sentinel")]
 pub(super) fn host(server: &ConnectionInfo) -> &str {
     match server.addr() {
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
@@ -11,7 +10,6 @@ pub(super) fn host(server: &ConnectionInfo) -> &str {
 
 /// Returns the address of another server with the user, password, database and TLS of this one. A socket
 /// stays as it is.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 pub(super) fn moved(server: &ConnectionInfo, to: &str, at: u16) -> ConnectionInfo {
     let mut address = server.addr().clone();
     if let ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } =

@@ -1,7 +1,11 @@
 //! The thread of a store.
 //!
 //! What must go on after a request never lives in the runtime of that request: a program may have several
-//! runtimes, and any of them may end, sleep or be busy.
+//! runtimes, and any of them may end, sleep or be busy. A request that waits for this thread has a clock of its own
+//! (`Link::wait`), since the thread may be stuck.
+//!
+//! The futures of a user's resolver or store may need the user's runtime: they stay there, and a request that waits for another's
+//! takes the work over. What a user starts, such as the watcher of a file, is a task of the runtime in which it was started.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -8,10 +8,8 @@ use redis::aio::ConnectionLike;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::RedisStore;
-#[cfg(feature = "cluster")]
 use super::address::place;
 use super::address::server;
-#[cfg(feature = "cluster")]
 use super::cluster::Seeds;
 use super::counting::Counting;
 use super::failure::failure;
@@ -19,7 +17,6 @@ use super::greeting::greet;
 use super::lease_options::Lease;
 use super::link::Link;
 use super::remote::{RedisRemote, try_out};
-#[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use tower_ratelimit_core::__internal::KeyEpochs;
 use tower_ratelimit_core::__internal::Watch;
@@ -30,8 +27,9 @@ use tower_ratelimit_core::store::NodeCount;
 /// Builds a [`RedisStore`]; see [`RedisStore::builder`].
 ///
 /// The last step says where the state is: [`open`](Self::open) or [`connect`](Self::connect) a server,
-/// `open_cluster` or `connect_cluster` with feature `redis-cluster`, `open_sentinel` or `connect_sentinel`
-/// with feature `redis-sentinel`, or [`over`](Self::over) a connection of your own.
+/// [`open_cluster`](Self::open_cluster) or [`connect_cluster`](Self::connect_cluster) a cluster,
+/// [`open_sentinel`](Self::open_sentinel) or [`connect_sentinel`](Self::connect_sentinel) a master behind Sentinel, or
+/// [`over`](Self::over) a connection of your own.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct RedisStoreBuilder {
@@ -257,7 +255,6 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// When an address is invalid, there is no address, or an option is out of its range.
-    #[cfg(feature = "cluster")]
     pub fn open_cluster<U: AsRef<str>>(
         self,
         urls: impl IntoIterator<Item = U>,
@@ -281,7 +278,6 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// See [`RedisStore::connect`].
-    #[cfg(feature = "cluster")]
     pub async fn connect_cluster<U: AsRef<str>>(
         self,
         urls: impl IntoIterator<Item = U>,
@@ -310,7 +306,6 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// When the name or an address is invalid, there is no address, or an option is out of its range.
-    #[cfg(feature = "sentinel")]
     pub fn open_sentinel<U: AsRef<str>>(
         self,
         master: impl AsRef<str>,
@@ -326,7 +321,6 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// See [`RedisStore::connect`]; also when no sentinel answers, or none knows a master of this name.
-    #[cfg(feature = "sentinel")]
     pub async fn connect_sentinel<U: AsRef<str>>(
         self,
         master: impl AsRef<str>,
@@ -364,7 +358,6 @@ impl RedisStoreBuilder {
     /// # Errors
     ///
     /// When an option is out of its range.
-    #[cfg(feature = "cluster")]
     pub fn over_cluster<C>(self, connection: C) -> Result<RedisStore, ConfigError>
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,

@@ -82,8 +82,6 @@ impl Connection {
             stream: Some(Arc::new(Driven { life, task })),
         })
     }
-
-    #[cfg(feature = "sentinel")]
     pub(super) async fn query<T: redis::FromRedisValue>(
         &mut self,
         command: &Cmd,

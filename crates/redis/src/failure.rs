@@ -62,7 +62,7 @@ pub(super) fn is_of_a_key(error: &StoreError) -> bool {
 }
 
 const NODE: &str = "a node of a cluster";
-const AS_A_CLUSTER: &str = "open it as one, with feature `redis-cluster`";
+const AS_A_CLUSTER: &str = "open it as one, with `open_cluster`";
 const WRONG_TYPE: &str = "wrong type";
 const CROSS_SLOT: &str = "cross slot";
 const CLOCKS: &str = "clocks differ";

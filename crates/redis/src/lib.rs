@@ -1,12 +1,22 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![doc = include_str!("../README.md")]
 
+// - `glue.rs` joins the Lua steps of all algorithms and a driver, such as `charge.lua`, into one script. Every driver opens a key by
+//   `open.lua`: state, marks, and the numbers in force.
+// - `first_of.lua` is the driver for requests of which one of several policies pays: it decides on all, and then charges. In Rust,
+//   `store/alternatives.rs` of the core has the same choice, for `store/shared` and for what is answered.
+// - `ledger.rs` calls the script. Simultaneous requests share a call (`batcher.rs`), and so do settlements; `query.rs` and
+//   `settlement.rs` make the calls.
+// - `server.rs` has the connection to a server. `cluster.rs` has a connection to each primary, and a view of the slots.
+// - `lease/` is the rule by which a node takes several units at once: `lease.lua` at the server, and `pair.rs` at the node. It does no
+//   I/O. `tests/unit/leases` has a twin of the script in Rust, and a simulation that plays node and server in virtual time.
+//   `leases.rs` keeps the pairs of a node, and `lending.rs` asks for units and gives them back.
+// - `background.rs` is the thread of a store.
 mod address;
 mod background;
 mod batcher;
 mod builder;
 mod calls;
-#[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
 mod counting;
@@ -24,7 +34,6 @@ mod leases;
 mod ledger;
 mod lending;
 mod link;
-#[cfg(feature = "cluster")]
 mod node;
 mod not_leased;
 mod numbers;
@@ -33,20 +42,17 @@ mod pairs;
 mod promise;
 mod query;
 mod questions;
-#[cfg(feature = "cluster")]
 mod ranges;
 mod reconnecting;
 mod remote;
 mod renewal;
 mod reply;
 mod script;
-#[cfg(feature = "sentinel")]
 mod sentinel;
 mod server;
 mod settlement;
 mod slots;
 mod state_key;
-#[cfg(feature = "cluster")]
 mod view;
 
 use std::fmt;

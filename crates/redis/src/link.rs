@@ -9,12 +9,10 @@ use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerError
 use tokio::time::{Instant, timeout_at};
 
 use super::background::Background;
-#[cfg(feature = "cluster")]
 use super::cluster::{Cluster, Seeds};
 use super::connection::Connection;
 use super::failure::{failure, of_a_cluster};
 use super::promise::{Promise, in_time, timed_out};
-#[cfg(feature = "sentinel")]
 use super::sentinel::Sentinels;
 use super::server::Server;
 use tower_ratelimit_core::__internal::Timers;
@@ -32,7 +30,6 @@ pub(super) struct Link {
 
 enum Wire {
     Server(Server),
-    #[cfg(feature = "cluster")]
     Cluster(Cluster),
     Given {
         send: Box<dyn Fn(Cmd) -> Promise<Value> + Send + Sync>,
@@ -61,7 +58,6 @@ impl Link {
     }
 
     /// Connects to the server that the sentinels name, whenever a connection is made.
-    #[cfg(feature = "sentinel")]
     pub(super) fn to_master(sentinels: Sentinels, deadline: Duration) -> Self {
         let connect = move || -> Promise<Connection> { Box::pin(sentinels.clone().connect()) };
         Self {
@@ -70,8 +66,6 @@ impl Link {
             deadline,
         }
     }
-
-    #[cfg(feature = "cluster")]
     pub(super) fn to_cluster(seeds: Seeds, deadline: Duration) -> Self {
         Self {
             wire: Wire::Cluster(Cluster::new(seeds, deadline)),
@@ -103,7 +97,6 @@ impl Link {
     pub(super) fn is_divided(&self) -> bool {
         match &self.wire {
             Wire::Server(_) => false,
-            #[cfg(feature = "cluster")]
             Wire::Cluster(_) => true,
             Wire::Given { is_divided, .. } => *is_divided,
         }
@@ -113,7 +106,6 @@ impl Link {
     /// away. 0 stands for the only server, and for an unknown server of a cluster.
     pub(super) fn part(&self, slot: u16) -> u64 {
         match &self.wire {
-            #[cfg(feature = "cluster")]
             Wire::Cluster(cluster) => cluster.node_of(slot).unwrap_or(0),
             Wire::Given {
                 is_divided: true, ..
@@ -139,7 +131,6 @@ impl Link {
     pub(super) async fn connect(&self) -> RedisResult<()> {
         match &self.wire {
             Wire::Server(server) => server.connect().await,
-            #[cfg(feature = "cluster")]
             Wire::Cluster(cluster) => cluster.renew().await,
             Wire::Given { .. } => Ok(()),
         }
@@ -207,7 +198,6 @@ impl Link {
                 let answer = server.send(&command, false, until).await;
                 answer.map_err(of_a_part)
             }
-            #[cfg(feature = "cluster")]
             Wire::Cluster(cluster) => Box::pin(cluster.send(&command, until)).await,
             Wire::Given { send, .. } => {
                 let answer = in_time(timeout_at(until, send(command)).await);

@@ -70,14 +70,12 @@ impl<C: Clone + Send + Sync + 'static> Reconnecting<C> {
     }
 
     /// Connects again. Other calls use the present connection meanwhile.
-    #[cfg(feature = "cluster")]
     pub(super) async fn renew(&self) -> RedisResult<()> {
         let coming = self.coming(&mut lock(&self.current));
         outcome(coming).await.map(drop)
     }
 
     /// Begins to connect again, without waiting.
-    #[cfg(feature = "cluster")]
     pub(super) fn begin_to_renew(&self) {
         drop(self.coming(&mut lock(&self.current)));
     }

@@ -35,8 +35,6 @@ impl Server {
             None => self.0.connection().await.map(drop),
         }
     }
-
-    #[cfg(feature = "cluster")]
     pub(super) fn is_connected(&self) -> bool {
         self.current().is_some()
     }

@@ -1,24 +1,14 @@
-#[cfg(feature = "cluster")]
 use crc16::{State, XMODEM};
 
 /// The number of slots of a cluster.
-#[cfg(feature = "cluster")]
 pub(super) const SLOTS: u16 = 16_384;
 
 /// Returns the slot of keys with this hash tag.
-#[cfg(feature = "cluster")]
 pub(super) fn slot_of(tag: &[u8]) -> u16 {
     State::<XMODEM>::calculate(tag) % SLOTS
 }
 
-/// Without the feature every key is on one server.
-#[cfg(not(feature = "cluster"))]
-pub(super) fn slot_of(_: &[u8]) -> u16 {
-    0
-}
-
 /// Returns the slot of this key, which may have its hash tag in braces.
-#[cfg(feature = "cluster")]
 pub(super) fn slot_of_key(key: &[u8]) -> u16 {
     let at = |bytes: &[u8], brace| bytes.iter().position(|byte| *byte == brace);
     let behind = at(key, b'{').map(|open| &key[open + 1..]);
@@ -33,7 +23,7 @@ pub(super) fn tag_in(slot: u16) -> String {
     found.unwrap_or_default()
 }
 
-#[cfg(all(test, feature = "cluster"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::Quota;
+use tower_ratelimit_core::Quota;
 
 /// The arrivals of requests, whether the server keeps up or not.
 #[derive(Clone, Copy, Debug)]

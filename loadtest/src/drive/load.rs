@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
-use tower_ratelimit::Algorithm;
+use tower_ratelimit_core::Algorithm;
 
 use super::Arrivals;
 use super::connection::Reading;

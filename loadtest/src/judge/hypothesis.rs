@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::algorithm::State;
-use tower_ratelimit::{Algorithm, Micros};
+use tower_ratelimit_core::algorithm::State;
+use tower_ratelimit_core::{Algorithm, Micros};
 
 use crate::exchange::{Exchange, Verdict};
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use tower_ratelimit::Algorithm;
+use tower_ratelimit_core::Algorithm;
 
 pub use self::finding::{Check, Finding};
 pub use self::verdict::{CheckResult, Conclusion, Judgement};

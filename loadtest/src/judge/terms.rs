@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::{Algorithm, Quota};
+use tower_ratelimit_core::{Algorithm, Quota};
 
 /// A policy as the judge needs it: its rule and its numbers.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::algorithm::State;
-use tower_ratelimit::{Algorithm, Micros};
+use tower_ratelimit_core::algorithm::State;
+use tower_ratelimit_core::{Algorithm, Micros};
 
 use crate::server::{Dialect, Lie, Server};
 use crate::simulation::{POISSON, SLOW, STEADY, Traffic, judged, seeds};

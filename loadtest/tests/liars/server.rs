@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tower_ratelimit::algorithm::State;
-use tower_ratelimit::{Algorithm, Micros, Outcome};
+use tower_ratelimit_core::algorithm::State;
+use tower_ratelimit_core::{Algorithm, Micros, Outcome};
 
 /// The answer of a server.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use ratelimit_loadtest::exchange::{Exchange, Verdict};
 use ratelimit_loadtest::info::RateLimitInfo;
 use ratelimit_loadtest::judge::{Judge, Judgement};
-use tower_ratelimit::{Algorithm, Micros};
+use tower_ratelimit_core::{Algorithm, Micros};
 
 use crate::server::{Reply, Server};
 

@@ -6,8 +6,10 @@
 
 mod adaptive;
 #[cfg(test)]
+#[path = "../../tests/unit/concurrency/bounded.rs"]
 mod bounded;
 #[cfg(test)]
+#[path = "../../tests/unit/concurrency/bounded_tests.rs"]
 mod bounded_tests;
 mod learning;
 mod partitions;

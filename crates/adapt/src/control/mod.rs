@@ -5,8 +5,10 @@
 
 mod aimd;
 #[cfg(test)]
+#[path = "../../tests/unit/control/driven.rs"]
 mod driven;
 #[cfg(test)]
+#[path = "../../tests/unit/control/driven_tests.rs"]
 mod driven_tests;
 mod gradient;
 mod smooth;

@@ -164,9 +164,9 @@ impl<S> LimiterBuilder<S> {
     /// Sets a resolver that finds the plan or the limits of a request by its key. `customer` converts a key
     /// to what the resolver looks up; a key for which it returns `None` is not looked up.
     ///
-    /// The futures of `check`, `check_with`, `take_up_to`, `peek` and `inspect` wait for a lookup. All other
-    /// verbs, including those that end in `_now`, cannot wait: they use what is known already, or else the
-    /// default plan, and begin a lookup if there is a tokio runtime. A request whose plan is
+    /// A verb that decides or looks waits for a lookup when it is awaited. Refunds, settlements, resets and blocks do not
+    /// wait, and no verb does that is run by [`now`](crate::limiter::Ask::now): they use what is known already, or
+    /// else the default plan, and begin a lookup if there is a tokio runtime. A request whose plan is
     /// [named](Limiter::plan) is not looked up.
     ///
     /// See [`Resolver`] for an example.

@@ -1,0 +1,122 @@
+//! What every published package has: our crates pinned, documentation of all features, and a README of a screen, whose example is
+//! a program of the dependencies that it names.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{pages, root};
+
+/// The lines of a README of a screen.
+const SCREEN: usize = 60;
+
+/// Returns the packages of the workspace that are published, as `cargo metadata` describes them.
+fn published() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let mut told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let Value::Array(mut packages) = told["packages"].take() else {
+        panic!("no packages: {told}");
+    };
+    // `publish = false` is an empty list of registries.
+    packages.retain(|package| package["publish"].is_null());
+    assert!(packages.len() >= 9, "{}", packages.len());
+    packages
+}
+
+/// What a package names wrongly, or leaves out.
+fn faults(package: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    for dependency in package["dependencies"].as_array().unwrap() {
+        let name = dependency["name"].as_str().unwrap();
+        let version = dependency["req"].as_str().unwrap();
+        // Cargo leaves a dependency of tests out of what is published if it has no version.
+        let is_published = dependency["kind"] != "dev" || version != "*";
+        if name.starts_with("tower-ratelimit") && is_published && !version.starts_with('=') {
+            faults.push(format!("{name} is taken as {version}"));
+        }
+    }
+    if package["metadata"]["docs"]["rs"]["all-features"] != true {
+        faults.push("docs.rs does not build all features".to_owned());
+    }
+    let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent();
+    let readme = package["readme"].as_str().unwrap_or_default();
+    let text = fs::read_to_string(folder.unwrap().join(readme)).unwrap_or_default();
+    // The page of the root is that of the project.
+    let is_long = package["name"] != "tower-ratelimit" && text.lines().count() > SCREEN;
+    if text.is_empty() || is_long {
+        faults.push(format!("a README of {} lines", text.lines().count()));
+    }
+    faults
+}
+
+#[test]
+fn a_published_package_pins_its_crates_and_has_a_page() {
+    for package in published() {
+        let faults = faults(&package);
+        assert!(faults.is_empty(), "{}: {faults:?}", package["name"]);
+    }
+}
+
+/// Returns the crates that a program names: in its imports, and where it calls what every program of a service has.
+fn named(program: &[&str]) -> BTreeSet<String> {
+    let of_a_line = |line: &&str| {
+        let import = line.trim_start().strip_prefix("use ");
+        let import = import.and_then(|path| path.split([':', ';']).next());
+        let called = ["axum", "tokio"].into_iter();
+        let called = called.filter(|name| line.contains(&format!("{name}::")));
+        let names: Vec<_> = import.into_iter().chain(called).collect();
+        names.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut names: BTreeSet<_> = program.iter().flat_map(of_a_line).collect();
+    names.remove("std");
+    names
+}
+
+/// Returns the crates that lines of a `Cargo.toml` name, if they are its dependencies.
+fn depended_on(lines: &[&str]) -> Option<BTreeSet<String>> {
+    let is_table = |line: &&str| line.ends_with("dependencies]");
+    lines.first().filter(|line| is_table(line))?;
+    let names = lines.iter().filter_map(|line| line.split_once(" = "));
+    Some(names.map(|(name, _)| name.replace('-', "_")).collect())
+}
+
+/// Returns what each example of a page needs beside the dependencies above it, or else the first ones below it, and their number.
+fn missing(page: &str) -> (usize, BTreeSet<String>) {
+    let (_, blocks) = pages::parts(page);
+    let first = blocks.iter().find_map(|(_, lines)| depended_on(lines));
+    let Some(mut stated) = first else {
+        return (0, BTreeSet::new());
+    };
+    let (mut examples, mut missing) = (0, BTreeSet::new());
+    for (language, lines) in &blocks {
+        if language.starts_with("rust") {
+            examples += 1;
+            missing.extend(named(lines).difference(&stated).cloned());
+            let hidden = lines.iter().filter(|line| line.starts_with("# "));
+            missing.extend(hidden.map(|line| (*line).to_owned()));
+        } else if let Some(names) = depended_on(lines) {
+            stated = names;
+        }
+    }
+    (examples, missing)
+}
+
+#[test]
+fn an_example_of_a_readme_needs_what_the_readme_lists_and_hides_nothing() {
+    let mut examples = 0;
+    for package in published() {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        let text = fs::read_to_string(manifest.with_file_name("README.md")).unwrap();
+        let (found, missing) = missing(&text);
+        assert!(missing.is_empty(), "{}: {missing:?}", package["name"]);
+        examples += found;
+    }
+    assert!(examples > 8, "{examples}");
+}
