@@ -49,6 +49,8 @@ pub(crate) struct Sender {
     /// Whether the peer may tell the address of the client.
     pub(crate) is_proxy: bool,
     pub(crate) counted: Counted,
+    /// The `traceparent` of the span of the request.
+    pub(crate) span: Option<HeaderValue>,
     /// How the body arrives that the limits read.
     pub(crate) arrival: Progress,
 }
@@ -123,7 +125,8 @@ impl Upstream {
         let switches = may_switch && fields::switches(request.headers());
         let client = switches.then(|| hyper::upgrade::on(&mut request));
         let is_grpc = fields::is_grpc(request.headers());
-        let parent = trace::parent(request.headers());
+        let own = sender.span.clone();
+        let parent = own.or_else(|| trace::parent(request.headers()));
         let trace_id = parent.as_ref().and_then(trace::id);
         let progress = Progress::new();
         let Some(request) = self.outgoing(request, &sender, client.is_some(), is_grpc, &progress)
@@ -180,6 +183,9 @@ impl Upstream {
         let takes_trailers = fields::takes_trailers(&parts.headers);
         fields::leave_the_connection(&mut parts.headers, |name| sender.counted.reads(name));
         fields::tell_the_client(&mut parts.headers, &sender.client, sender.is_proxy);
+        if let Some(span) = &sender.span {
+            trace::go_on(&mut parts.headers, span);
+        }
         let mut authority = None;
         let headers = &mut parts.headers;
         // Reading the body makes the gateway send `100 Continue`.

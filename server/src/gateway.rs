@@ -21,8 +21,9 @@ use crate::forward::{LATE, Sender, Upstream};
 use crate::head::give_one_reading;
 use crate::limits::Limits;
 use crate::ratelimit::{RateLimits, json};
-use crate::refusals::Refusals;
+use crate::refusals::{self, Refusals};
 use crate::server::Client;
+use crate::spans::{Span, Spans};
 use crate::stall::{Arriving, Progress};
 use crate::{Body, full, question, told, trace};
 
@@ -41,6 +42,7 @@ pub struct Gateway {
     /// Answers whether a request is within its limits.
     asking: question::Asking,
     rate_limits: Option<RateLimits>,
+    spans: Option<Spans>,
 }
 
 impl Gateway {
@@ -78,6 +80,7 @@ impl Gateway {
             limits,
             refusals: Refusals::new(REFUSALS),
             rate_limits: None,
+            spans: None,
         }
     }
 
@@ -99,6 +102,18 @@ impl Gateway {
             refusals: Refusals::new(most),
             ..self
         }
+    }
+
+    /// Begins a span for each request.
+    pub fn trace(self, spans: impl Into<Option<Spans>>) -> Self {
+        Self {
+            spans: spans.into(),
+            ..self
+        }
+    }
+
+    pub(crate) fn spans(&self) -> Option<&Spans> {
+        self.spans.as_ref()
     }
 
     /// Decides about a request that a proxy forwards by itself.
@@ -131,13 +146,27 @@ impl Gateway {
 
     pub(crate) async fn answer(self, request: Request<Incoming>, client: Client) -> Response<Body> {
         let refusals = self.refusals.clone();
-        let parent = trace::parent(request.headers());
-        let response = self.decide(request, client).await;
+        let begin = |spans: &Spans| spans.request(&request, client.scheme);
+        let span = self.spans.as_ref().map(begin);
+        let own = span.as_ref().and_then(Span::traceparent);
+        let parent = own.clone().or_else(|| trace::parent(request.headers()));
+        let response = self.decide(request, client, own).await;
         refusals.note(&response, parent.as_ref());
-        response
+        let Some(mut span) = span else {
+            return response;
+        };
+        let cause = refusals::cause(&response);
+        span.limited(cause.is_some(), cause.map(|(policy, _)| policy));
+        span.answered(response)
     }
 
-    async fn decide(self, request: Request<Incoming>, client: Client) -> Response<Body> {
+    /// Answers a request, whose span has this `traceparent`.
+    async fn decide(
+        self,
+        request: Request<Incoming>,
+        client: Client,
+        span: Option<HeaderValue>,
+    ) -> Response<Body> {
         let config = self.limits.config();
         let (mut parts, body) = request.into_parts();
         if let Err((status, why)) = give_one_reading(&mut parts) {
@@ -177,6 +206,7 @@ impl Gateway {
             client,
             is_proxy: trust.tells_clients,
             counted,
+            span,
             arrival: arrival.clone(),
         });
         let Some(forwarding) = self.forwarding else {

@@ -15,6 +15,7 @@
 //! | `head` | leaves one way to read a head, for the limits and for the upstream |
 //! | `refusals` | the lines of the log about refused requests |
 //! | `trace` | the trace to which a request belongs |
+//! | [`spans`] | a span for each request, for OpenTelemetry |
 //! | `counted` | leaves what is counted as what the upstream reads |
 //! | [`gateway`] | chooses between `/_limit/*` and the upstream |
 //! | `question` | answers `/_limit/check` |
@@ -54,6 +55,7 @@ pub mod sample;
 pub mod server;
 mod silence;
 pub mod socket;
+pub mod spans;
 mod stall;
 pub mod tls;
 pub mod token;

@@ -36,19 +36,8 @@ impl Refusals {
 
     /// Logs the request if this is its refusal.
     pub(crate) fn note<B>(&self, response: &Response<B>, parent: Option<&HeaderValue>) {
-        let Some(refusal) = response.extensions().get::<Refusal>() else {
+        let Some((policy, wait)) = cause(response) else {
             return;
-        };
-        let (policy, wait) = match refusal {
-            Refusal::Denied(decision) => match decision.binding() {
-                Some((policy, _)) => (policy, decision.retry_after()),
-                None => return,
-            },
-            Refusal::NoKey(_) => ("no key", None),
-            Refusal::Unread(_) => ("body", None),
-            Refusal::Forbidden => ("deny list", None),
-            Refusal::StoreFailed(_) => ("store", None),
-            _ => ("other", None),
         };
         let Some(suppressed) = self.suppressed(policy, Instant::now()) else {
             return;
@@ -89,6 +78,18 @@ impl Refusals {
         of_policy.lines += 1;
         Some(std::mem::take(&mut of_policy.suppressed))
     }
+}
+
+/// Returns the policy that has refused a request, or what else has, and the wait.
+pub(crate) fn cause<B>(response: &Response<B>) -> Option<(&str, Option<Duration>)> {
+    Some(match response.extensions().get::<Refusal>()? {
+        Refusal::Denied(decision) => (decision.binding()?.0, decision.retry_after()),
+        Refusal::NoKey(_) => ("no key", None),
+        Refusal::Unread(_) => ("body", None),
+        Refusal::Forbidden => ("deny list", None),
+        Refusal::StoreFailed(_) => ("store", None),
+        _ => ("other", None),
+    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,11 @@ mod healthcheck;
 mod import;
 mod length;
 mod log;
+#[cfg(feature = "otlp")]
+mod otlp;
+#[cfg(not(feature = "otlp"))]
+#[path = "no_otlp.rs"]
+mod otlp;
 mod replay;
 mod serve;
 mod signals;

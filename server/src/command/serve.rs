@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower_ratelimit_config::Config;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -16,6 +16,7 @@ use super::address::Address;
 use super::bounds::Bounds;
 use super::descriptors::Descriptors;
 use super::length::{length, pause};
+use super::otlp::Export;
 use super::signals::{Files, Signals};
 use super::state::State;
 use super::systemd::{self, Handed};
@@ -118,6 +119,9 @@ pub(super) struct Serve {
     /// The form of the log on standard error
     #[arg(long, value_name = "FORM", default_value = "text")]
     log: Form,
+    /// The collector that gets a span of each request over OTLP, `http://HOST:4318`; it takes a program with the feature `otlp`
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
 }
 
 /// The form of the log. A description of the values would make `--help` three times as long.
@@ -163,6 +167,7 @@ impl Serve {
             return Err("--listen, --ops and --grpc are none: nothing would be served".into());
         }
         let upstream = self.upstream().await?;
+        let export = Export::start(self.otlp_endpoint.as_deref())?;
 
         let phase = watch::Sender::new(Phase::Starting);
         if self.ready_without_store {
@@ -201,6 +206,7 @@ impl Serve {
         let gateway = Gateway::new(limits.clone(), upstream.clone());
         let gateway = gateway.log_refusals(self.log_refusals);
         let gateway = gateway.answer_descriptors(rate_limits.clone());
+        let gateway = gateway.trace(export.as_ref().map(Export::spans));
         let mut listeners = Vec::new();
         if let Some(socket) = socket {
             let answers = Answers::Gateway(gateway.clone());
@@ -235,10 +241,15 @@ impl Serve {
                 serving.spawn(server.serve(socket, answers));
             }
             stopped.stopped().await;
+            let drained = Instant::now() + bounds.drain;
             serving.join_all().await;
             limits.config().give_leases_back().await;
             if let Some(state) = &state {
                 state.save().await;
+            }
+            if let Some(export) = export {
+                let left = drained.saturating_duration_since(Instant::now());
+                export.end(left).await;
             }
         };
         tokio::select! {

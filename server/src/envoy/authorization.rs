@@ -21,7 +21,7 @@ use super::messages::envoy::service::auth::v3::{
 use super::messages::envoy::r#type::v3::HttpStatus;
 use super::messages::google::rpc;
 use super::original::{Unusable, original};
-use crate::{Body, Gateway, question, told};
+use crate::{Body, Gateway, question, refusals, told};
 
 /// What of its time Envoy needs for the way of the answer.
 const WAY_BACK: Duration = Duration::from_millis(3);
@@ -43,7 +43,13 @@ impl authorization_server::Authorization for Authorization {
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        let deadline = deadline(request.metadata().as_ref());
+        const METHOD: &str = "envoy.service.auth.v3.Authorization/Check";
+        let metadata = request.metadata().as_ref();
+        let span = self
+            .gateway
+            .spans()
+            .map(|spans| spans.call(metadata, METHOD));
+        let deadline = deadline(metadata);
         let counted = self.gateway.counted();
         let response = match original(request.into_inner().attributes, &counted) {
             Ok(mut asked) => {
@@ -53,8 +59,18 @@ impl authorization_server::Authorization for Authorization {
                 self.gateway.ask(asked, &counted).await
             }
             Err(Unusable::Client((status, why))) => told(status, why),
-            Err(Unusable::Envoy(why)) => return Err(Status::invalid_argument(why)),
+            Err(Unusable::Envoy(why)) => {
+                if let Some(span) = span {
+                    span.called(Code::InvalidArgument);
+                }
+                return Err(Status::invalid_argument(why));
+            }
         };
+        if let Some(mut span) = span {
+            let cause = refusals::cause(&response);
+            span.limited(cause.is_some(), cause.map(|(policy, _)| policy));
+            span.called(Code::Ok);
+        }
         Ok(Response::new(answer(response).await))
     }
 }

@@ -39,7 +39,8 @@ pub(crate) const STREAMS: u32 = 1_024;
 pub fn router(gateway: Gateway, phase: watch::Receiver<Phase>) -> Result<Router, BoxError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     let rate_limit = gateway.rate_limits().cloned().map(|limits| {
-        RateLimitServiceServer::new(RateLimitService::new(limits))
+        let spans = gateway.spans().cloned();
+        RateLimitServiceServer::new(RateLimitService::new(limits, spans))
             .max_decoding_message_size(LONGEST_MESSAGE)
     });
     let authorization = AuthorizationServer::new(Authorization::new(gateway))

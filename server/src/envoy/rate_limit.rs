@@ -1,18 +1,29 @@
+use http::HeaderMap;
 use tonic::{Request, Response, Status};
 
 use super::authorization::deadline;
+use super::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_service_server;
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::ratelimit::{NoAnswer, RateLimits};
+use crate::spans::{Span, Spans};
 
 /// The rate limit service: the files of descriptors decide.
 pub(super) struct RateLimitService {
     limits: RateLimits,
+    spans: Option<Spans>,
 }
 
 impl RateLimitService {
-    pub(super) fn new(limits: RateLimits) -> Self {
-        Self { limits }
+    pub(super) fn new(limits: RateLimits, spans: Option<Spans>) -> Self {
+        Self { limits, spans }
+    }
+
+    fn span(&self, metadata: &HeaderMap) -> Option<Span> {
+        const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        self.spans
+            .as_ref()
+            .map(|spans| spans.call(metadata, METHOD))
     }
 }
 
@@ -22,8 +33,20 @@ impl rate_limit_service_server::RateLimitService for RateLimitService {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
+        let span = self.span(request.metadata().as_ref());
         let deadline = deadline(request.metadata().as_ref());
         let answer = self.limits.ask(request.into_inner(), deadline).await;
+        if let Some(mut span) = span {
+            if let Ok(answer) = &answer {
+                let (is_limited, name) = limited(answer);
+                span.limited(is_limited, name);
+            }
+            span.called(match &answer {
+                Ok(_) => tonic::Code::Ok,
+                Err(NoAnswer::Invalid(_)) => tonic::Code::InvalidArgument,
+                Err(NoAnswer::Unavailable(_)) => tonic::Code::Unavailable,
+            });
+        }
         match answer {
             Ok(answer) => Ok(Response::new(answer)),
             // A response with the code UNKNOWN would let the request pass, whatever Envoy does upon an error.
@@ -31,4 +54,14 @@ impl rate_limit_service_server::RateLimitService for RateLimitService {
             Err(NoAnswer::Unavailable(why)) => Err(Status::unavailable(why)),
         }
     }
+}
+
+/// Returns whether a limit refuses, and the name of the first one that does.
+fn limited(answer: &RateLimitResponse) -> (bool, Option<&str>) {
+    let is_limited = answer.overall_code() == Code::OverLimit;
+    let mut statuses = answer.statuses.iter();
+    let over = statuses.find(|status| is_limited && status.code() == Code::OverLimit);
+    let limit = over.and_then(|status| status.current_limit.as_ref());
+    let name = limit.map(|limit| &*limit.name);
+    (is_limited, name.filter(|name| !name.is_empty()))
 }

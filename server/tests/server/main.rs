@@ -13,6 +13,8 @@ mod hostile;
 mod limits;
 mod listeners;
 mod nginx;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod process;
 mod program;
 mod question;

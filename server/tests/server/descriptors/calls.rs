@@ -53,7 +53,7 @@ fn limits(folder: &Folder) -> RateLimits {
     RateLimits::read(folder.path(), Options::default(), LimiterBuilder::build).unwrap()
 }
 
-async fn call(
+pub(crate) async fn call(
     address: SocketAddr,
     asked: tonic::Request<RateLimitRequest>,
 ) -> Result<RateLimitResponse, Status> {

@@ -1,6 +1,6 @@
 //! The rate limit service of Envoy, by the files of `envoyproxy/ratelimit`.
 
-mod calls;
+pub(crate) mod calls;
 mod charging;
 mod import;
 mod mistakes;
