@@ -23,7 +23,7 @@ use crate::limits::Limits;
 use crate::ratelimit::{RateLimits, json};
 use crate::refusals::{self, Refusals};
 use crate::server::Client;
-use crate::spans::{Span, Spans};
+use crate::spans::{Limited, Span, Spans};
 use crate::stall::{Arriving, Progress};
 use crate::{Body, full, question, told, trace};
 
@@ -155,8 +155,13 @@ impl Gateway {
         let Some(mut span) = span else {
             return response;
         };
-        let cause = refusals::cause(&response);
-        span.limited(cause.is_some(), cause.map(|(policy, _)| policy));
+        match (
+            response.extensions().get::<Limited>(),
+            refusals::cause(&response),
+        ) {
+            (Some(told), _) => span.limited(told.is_limited, told.policy.as_deref()),
+            (None, cause) => span.limited(cause.is_some(), cause.map(|(policy, _)| policy)),
+        }
         span.answered(response)
     }
 

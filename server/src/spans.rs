@@ -34,6 +34,13 @@ pub struct Spans {
 #[derive(Debug)]
 pub(crate) struct Span(BoxedSpan);
 
+/// The verdict of a response that is no refusal of the request itself, in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Limited {
+    pub(crate) is_limited: bool,
+    pub(crate) policy: Option<String>,
+}
+
 impl Spans {
     /// Begins spans with this tracer.
     pub fn new(tracer: BoxedTracer) -> Self {
@@ -55,17 +62,14 @@ impl Spans {
             KeyValue::new("url.path", cut(request.uri().path())),
             KeyValue::new("network.protocol.version", version),
         ];
-        let name = match well_known(method) {
-            Some(method) => {
-                attributes.push(KeyValue::new("http.request.method", method));
-                method
-            }
-            None => {
-                let original = cut(method.as_str());
-                attributes.push(KeyValue::new("http.request.method", "_OTHER"));
-                attributes.push(KeyValue::new("http.request.method_original", original));
-                "HTTP"
-            }
+        let name = if let Some(method) = well_known(method) {
+            attributes.push(KeyValue::new("http.request.method", method));
+            method
+        } else {
+            let original = cut(method.as_str());
+            attributes.push(KeyValue::new("http.request.method", "_OTHER"));
+            attributes.push(KeyValue::new("http.request.method_original", original));
+            "HTTP"
         };
         self.begin(request.headers(), name, attributes)
     }

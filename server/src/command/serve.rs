@@ -169,13 +169,7 @@ impl Serve {
         let upstream = self.upstream().await?;
         let export = Export::start(self.otlp_endpoint.as_deref())?;
 
-        let phase = watch::Sender::new(Phase::Starting);
-        if self.ready_without_store {
-            phase.send_replace(Phase::Ready);
-        } else {
-            let limiter = limits.layer().limiter();
-            tokio::spawn(phase::become_ready(phase.clone(), limiter));
-        }
+        let phase = self.begin(&limits);
         if let Some(socket) = &socket {
             let url = socket.url(certificate.is_some(), "");
             self.announce(&url, upstream.as_ref());
@@ -258,6 +252,18 @@ impl Serve {
                 Err("a second signal ends the program at once".into())
             }
         }
+    }
+
+    /// Returns the first phase, which ends once the store has answered.
+    fn begin(&self, limits: &Limits) -> watch::Sender<Phase> {
+        let phase = watch::Sender::new(Phase::Starting);
+        if self.ready_without_store {
+            phase.send_replace(Phase::Ready);
+        } else {
+            let limiter = limits.layer().limiter();
+            tokio::spawn(phase::become_ready(phase.clone(), limiter));
+        }
+        phase
     }
 
     /// Takes the server through its last phases, until a second signal.

@@ -2,10 +2,9 @@ use http::HeaderMap;
 use tonic::{Request, Response, Status};
 
 use super::authorization::deadline;
-use super::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_service_server;
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::ratelimit::{NoAnswer, RateLimits};
+use crate::ratelimit::{NoAnswer, RateLimits, limited};
 use crate::spans::{Span, Spans};
 
 /// The rate limit service: the files of descriptors decide.
@@ -54,14 +53,4 @@ impl rate_limit_service_server::RateLimitService for RateLimitService {
             Err(NoAnswer::Unavailable(why)) => Err(Status::unavailable(why)),
         }
     }
-}
-
-/// Returns whether a limit refuses, and the name of the first one that does.
-fn limited(answer: &RateLimitResponse) -> (bool, Option<&str>) {
-    let is_limited = answer.overall_code() == Code::OverLimit;
-    let mut statuses = answer.statuses.iter();
-    let over = statuses.find(|status| is_limited && status.code() == Code::OverLimit);
-    let limit = over.and_then(|status| status.current_limit.as_ref());
-    let name = limit.map(|limit| &*limit.name);
-    (is_limited, name.filter(|name| !name.is_empty()))
 }

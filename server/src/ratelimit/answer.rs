@@ -76,6 +76,16 @@ pub(super) fn of(
     }
 }
 
+/// Returns whether a limit refuses, and the name of the first one that does.
+pub(crate) fn limited(answer: &RateLimitResponse) -> (bool, Option<&str>) {
+    let is_limited = answer.overall_code() == Code::OverLimit;
+    let mut statuses = answer.statuses.iter();
+    let over = statuses.find(|status| is_limited && status.code() == Code::OverLimit);
+    let limit = over.and_then(|status| status.current_limit.as_ref());
+    let name = limit.map(|limit| &*limit.name);
+    (is_limited, name.filter(|name| !name.is_empty()))
+}
+
 fn status(asked: &Asked<'_>, told: Option<&Told>) -> DescriptorStatus {
     let ok = DescriptorStatus {
         code: Code::Ok.into(),

@@ -13,7 +13,7 @@ use super::{NoAnswer, RateLimits};
 use crate::envoy::messages::DESCRIPTORS;
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::{Body, BoxError, full, told};
+use crate::{Body, BoxError, full, spans, told};
 
 /// The most bytes of a question.
 const LARGEST: usize = 1 << 20;
@@ -54,6 +54,11 @@ where
             *response.status_mut() = status;
             let json = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, json);
+            let (is_limited, name) = super::limited(&answer);
+            response.extensions_mut().insert(spans::Limited {
+                is_limited,
+                policy: name.map(ToOwned::to_owned),
+            });
             response
         }
     }

@@ -32,6 +32,7 @@ use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::{ConfigError, Limiter};
 
 pub use self::answer::Headers;
+pub(crate) use self::answer::limited;
 pub use self::directory::Mistakes;
 pub use self::explain::{explain, understood};
 pub use self::import::{Imported, import};

@@ -124,7 +124,9 @@ fn end(mut server: Server) -> String {
 }
 
 fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |digit: u8| char::from_digit(digit.into(), 16).unwrap();
+    let digits = |byte: &u8| [byte >> 4, byte & 15].map(digit);
+    id.iter().flat_map(digits).collect()
 }
 
 fn attributes(attributes: &[KeyValue]) -> BTreeMap<&str, Json> {
@@ -325,6 +327,49 @@ async fn a_call_of_envoy_has_a_span_with_the_name_of_its_limit() {
         assert_eq!(hex(&span.parent_span_id), CLIENT);
         assert_eq!(json!(attributes(&span.attributes)), expected);
     }
+}
+
+#[test]
+fn a_question_as_json_tells_the_limit_that_refuses() {
+    let collector = Collector::start(&[200]);
+    let limits = "[policies.tenants]\nquota = \"1/hour\"\nkey = \"global\"\n\
+        [[envoy]]\ndomain = \"shop\"\nentries = [\"tenant\"]\nname = \"of tenants\"\nquota = \"1/hour\"\n";
+    let limits = File::new("limits.toml", limits);
+    let url = collector.url();
+    let server = server(&[], &[limits.path(), "--otlp-endpoint", &url]);
+    let asked =
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"tenant","value":"secret"}]}]}"#;
+    let ask = || {
+        let length = asked.len();
+        let mut stream = TcpStream::connect(&server.clients).unwrap();
+        let head = format!(
+            "POST /json HTTP/1.1\r\n{HOST}connection: close\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream
+            .write_all(format!("{head}{asked}").as_bytes())
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask().starts_with("HTTP/1.1 200 "));
+    assert!(ask().starts_with("HTTP/1.1 429 "));
+    end(server);
+    let spans = collector.spans(2);
+    let told = spans.iter().map(|span| attributes(&span.attributes));
+    let told: Vec<_> = told
+        .map(|told| {
+            (
+                told["ratelimitd.limited"].clone(),
+                told.get("ratelimitd.policy").cloned(),
+            )
+        })
+        .collect();
+    let expected = [
+        (json!(false), None),
+        (json!(true), Some(json!("of tenants"))),
+    ];
+    assert_eq!(told, expected);
 }
 
 #[test]
