@@ -175,7 +175,7 @@ impl Domains {
     ) -> Result<Self, Mistakes> {
         let domains = texts.domains(statistics)?.into_iter().map(|file| {
             let name = file.name.clone();
-            let opened = Domain::open(file, open, charges_refused, statistics);
+            let opened = Domain::open(file, open, charges_refused);
             let opened = opened.map_err(|error| Mistakes::of(format!("domain {name:?}: {error}")));
             Ok((name, opened?))
         });

@@ -229,6 +229,7 @@ impl RateLimits {
                 newest.error = Some(error);
             }
         }
+        statistics.free();
     }
 
     /// Looks at the files for as long as the process runs.
