@@ -355,7 +355,7 @@ impl Answers {
     /// Returns whether this peer may have more connections than a client.
     fn is_proxy(&self, peer: SocketAddr) -> bool {
         match self {
-            Self::Gateway(gateway) => gateway.is_proxy(peer.ip()),
+            Self::Gateway(gateway) => gateway.is_proxy(peer),
             Self::Operators(_) => peer.ip().is_loopback(),
             Self::Envoy(_) => true,
         }
