@@ -169,7 +169,8 @@ impl Serve {
             phase.send_replace(Phase::Ready);
         } else {
             let limiter = limits.layer().limiter();
-            tokio::spawn(phase::become_ready(phase.clone(), limiter));
+            let ready = phase::become_ready(phase.clone(), limiter, rate_limits.clone());
+            tokio::spawn(ready);
         }
         if let Some(socket) = &socket {
             let url = socket.url(certificate.is_some(), "");

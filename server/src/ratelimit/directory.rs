@@ -191,6 +191,11 @@ impl Domains {
         }
     }
 
+    /// Returns one of the domains, all of which count in one store.
+    pub(super) fn any(&self) -> Option<&Domain> {
+        self.0.values().next()
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Domain> {
         self.0.get(name)
     }

@@ -113,6 +113,23 @@ impl Domain {
         })
     }
 
+    /// Returns whether the store answers a question about a key that no descriptor has. Nothing is charged.
+    pub(super) async fn reaches_the_store(&self) -> bool {
+        // Each domain has these limits.
+        let Some(its) = self.overrides.first() else {
+            return true;
+        };
+        let Ok(limit) = FixedWindow::new(1, its.period) else {
+            return true;
+        };
+        let demand = (&*its.policy, "ratelimitd: ready?", 1);
+        let limit = (&*its.policy, limit.into());
+        match self.limiter.peek_under([demand], [limit]) {
+            Ok(asked) => asked.await.is_ok_and(|decision| !decision.is_degraded()),
+            Err(_) => true,
+        }
+    }
+
     /// Returns what each descriptor asks at this many units, if it says no other number.
     pub(super) fn asked<'a>(
         &'a self,
