@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -48,6 +48,8 @@ pub(crate) struct Sender {
     pub(crate) client: crate::server::Client,
     /// Whether the peer may tell the address of the client.
     pub(crate) is_proxy: bool,
+    /// The header in which proxies tell it, by the file.
+    pub(crate) told_in: Option<HeaderName>,
     pub(crate) counted: Counted,
     /// How the body arrives that the limits read.
     pub(crate) arrival: Progress,
@@ -179,7 +181,8 @@ impl Upstream {
         let has_unknown_length = !body.is_end_stream() && body.size_hint().exact().is_none();
         let takes_trailers = fields::takes_trailers(&parts.headers);
         fields::leave_the_connection(&mut parts.headers, |name| sender.counted.reads(name));
-        fields::tell_the_client(&mut parts.headers, &sender.client, sender.is_proxy);
+        let told_in = sender.told_in.as_ref();
+        fields::tell_the_client(&mut parts.headers, &sender.client, sender.is_proxy, told_in);
         let mut authority = None;
         let headers = &mut parts.headers;
         // Reading the body makes the gateway send `100 Continue`.

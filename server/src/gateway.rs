@@ -178,6 +178,7 @@ impl Gateway {
         request.extensions_mut().insert(Sender {
             client,
             is_proxy: trust.tells_clients,
+            told_in: config.client_header().cloned(),
             counted,
             arrival: arrival.clone(),
         });
