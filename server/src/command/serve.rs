@@ -148,6 +148,7 @@ impl Serve {
 
     async fn serve(self, mut handed: Handed) -> Result<(), BoxError> {
         let mut signals = Signals::new()?;
+        self.refuse_what_does_nothing()?;
         let state = self.state.as_deref().map(State::open).transpose()?;
         let limits = self.limits(state.as_ref())?;
         if let Some(adapt) = limits.config().adapt() {
@@ -277,6 +278,30 @@ impl Serve {
                 (None, None) => "the built-in limits".to_owned(),
             }
         );
+    }
+
+    /// Refuses flags that another one leaves without an effect.
+    fn refuse_what_does_nothing(&self) -> Result<(), String> {
+        let certificates = [
+            ("listen", &self.listen, &self.listen_certificate),
+            ("ops", &self.ops, &self.ops_certificate),
+            ("grpc", &self.grpc, &self.grpc_certificate),
+        ];
+        for (flag, address, certificate) in certificates {
+            if certificate.is_some() && matches!(address, Address::Nowhere) {
+                return Err(format!(
+                    "--{flag}-certificate: --{flag} is none, so nothing speaks TLS there; give --{flag} an address, or leave out the \
+                     certificate"
+                ));
+            }
+        }
+        let has_descriptors = self.limits.is_some() || self.descriptors.ratelimit_config.is_some();
+        match self.descriptors.changed() {
+            Some(flag) if !has_descriptors => Err(format!(
+                "{flag} is about descriptors, and the built-in limits have none; name LIMITS or --ratelimit-config, or leave out the flag"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The built-in limits have no descriptors.

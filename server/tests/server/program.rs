@@ -147,6 +147,30 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
             ],
             "--upstream: \"ftp://a\" is neither http nor https",
         ),
+        (
+            &["serve", "--charge-refused"],
+            "--charge-refused is about descriptors",
+        ),
+        (
+            &["serve", "--shadow-descriptors"],
+            "--shadow-descriptors is about descriptors",
+        ),
+        (
+            &["serve", "--headers", "envoy"],
+            "--headers is about descriptors",
+        ),
+        (
+            &["serve", "--stats", "envoy"],
+            "--stats is about descriptors",
+        ),
+        (
+            &["serve", "--grpc-deadline", "1s"],
+            "name LIMITS or --ratelimit-config, or leave out the flag",
+        ),
+        (
+            &["serve", "--grpc-certificate", "a", "--grpc-key", "b"],
+            "--grpc is none, so nothing speaks TLS there; give --grpc an address",
+        ),
     ] {
         let (code, error) = failed(arguments, &[]);
         assert_eq!(code, Some(1), "{arguments:?} {error}");
