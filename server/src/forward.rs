@@ -67,8 +67,14 @@ impl Upstream {
     ///
     /// # Errors
     ///
-    /// When this is no URL of `http` or `https`, when it has a path, and when there are no roots.
+    /// When this is no URL of `http` or `https`, when it has a path or credentials, and when there are no roots.
     pub fn new(url: &str, roots: &Roots, timeout: Duration) -> Result<Self, String> {
+        if url.contains('@') {
+            // It is not shown: a password may stand in it.
+            let error = "--upstream: the URL has an @, and a user and a password would not be sent; write http://HOST:PORT or \
+                         https://HOST:PORT, and let clients send Authorization";
+            return Err(error.to_owned());
+        }
         let wrong = |why: &str| {
             format!("--upstream: {url:?} {why}; write http://HOST:PORT or https://HOST:PORT")
         };
