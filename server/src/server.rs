@@ -276,8 +276,15 @@ impl Server {
             return Ok(Either::Left(stream));
         };
         let greeted = certificate.acceptor().accept(stream);
-        let greeted = timeout(FIRST.min(self.bounds.idle), greeted).await??;
-        Ok(Either::Right(greeted))
+        let stopping = async {
+            self.stopped().await;
+            // As for the first request, the greeting of a client may be on its way.
+            sleep(ON_ITS_WAY).await;
+        };
+        tokio::select! {
+            greeted = timeout(FIRST.min(self.bounds.idle), greeted) => Ok(Either::Right(greeted??)),
+            () = stopping => Err("the server has stopped before the client spoke TLS".into()),
+        }
     }
 
     /// Serves a connection until one side closes it, the client is silent for too long, or the server has stopped.
