@@ -66,7 +66,7 @@ impl Certificate {
     pub fn read(flag: &'static str, files: Files) -> Result<Self, String> {
         let texts = files.read(flag)?;
         let (config, expiration) = files.config(flag, &texts)?;
-        warn_of_readers(flag, &files.key);
+        warn_of_readers(&format!("{flag}-key"), &files.key);
         let state = State {
             config: Arc::new(config),
             expiration,
@@ -212,11 +212,11 @@ fn expiration(certificates: &[CertificateDer<'_>]) -> Result<i64, String> {
 }
 
 /// Warns if others than the owner and its group may read a secret.
-fn warn_of_readers(flag: &str, path: &Path) {
+pub(crate) fn warn_of_readers(flag: &str, path: &Path) {
     let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
     if mode & 0o004 != 0 {
         tracing::warn!(
-            "--{flag}-key: {}: other users of this machine may read it: take that right away, `chmod o-r`",
+            "--{flag}: {}: other users of this machine may read it: take that right away, `chmod o-r`",
             path.display()
         );
     }

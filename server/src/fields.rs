@@ -99,12 +99,18 @@ pub(crate) fn is_forwarding(name: &str) -> bool {
         || IN_PLACE_OF_THE_TARGET.contains(&name)
 }
 
-/// Tells the upstream the sender of the request. The fields of a peer that is no trusted proxy are replaced.
-pub(crate) fn tell_the_client(headers: &mut HeaderMap, client: &Client, is_proxy: bool) {
+/// Tells the upstream the sender of the request. The fields of a peer that is no trusted proxy are replaced, and the one in which the
+/// proxies of the file tell the client is removed.
+pub(crate) fn tell_the_client(
+    headers: &mut HeaderMap,
+    client: &Client,
+    is_proxy: bool,
+    told_in: Option<&HeaderName>,
+) {
     if !is_proxy {
         let forged: Vec<HeaderName> = headers
             .keys()
-            .filter(|name| is_forwarding(name.as_str()))
+            .filter(|name| is_forwarding(name.as_str()) || Some(*name) == told_in)
             .cloned()
             .collect();
         for name in forged {
@@ -165,7 +171,8 @@ mod tests {
             scheme: "http",
             heads: Heads::default(),
         };
-        tell_the_client(&mut parts.headers, &client, is_proxy);
+        let told_in = HeaderName::from_static("cf-connecting-ip");
+        tell_the_client(&mut parts.headers, &client, is_proxy, Some(&told_in));
         parts.headers
     }
 
@@ -214,6 +221,7 @@ mod tests {
             ("forwarded", "for=198.51.100.1"),
             ("x-original-url", "/admin"),
             ("x-rewrite-url", "/admin"),
+            ("cf-connecting-ip", "198.51.100.1"),
         ];
         let headers = forwarded(&told, true);
         assert_eq!(
@@ -222,6 +230,7 @@ mod tests {
         );
         assert_eq!(headers["x-forwarded-proto"], "https");
         assert_eq!(headers["x-forwarded-prefix"], "/api");
+        assert_eq!(headers["cf-connecting-ip"], "198.51.100.1");
 
         let headers = forwarded(&told, false);
         assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
@@ -233,6 +242,7 @@ mod tests {
             "forwarded",
             "x-original-url",
             "x-rewrite-url",
+            "cf-connecting-ip",
         ] {
             assert!(!headers.contains_key(name), "{name}");
         }

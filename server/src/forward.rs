@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -48,6 +48,8 @@ pub(crate) struct Sender {
     pub(crate) client: crate::server::Client,
     /// Whether the peer may tell the address of the client.
     pub(crate) is_proxy: bool,
+    /// The header in which proxies tell it, by the file.
+    pub(crate) told_in: Option<HeaderName>,
     pub(crate) counted: Counted,
     /// The `traceparent` of the span of the request.
     pub(crate) span: Option<HeaderValue>,
@@ -67,8 +69,14 @@ impl Upstream {
     ///
     /// # Errors
     ///
-    /// When this is no URL of `http` or `https`, when it has a path, and when there are no roots.
+    /// When this is no URL of `http` or `https`, when it has a path or credentials, and when there are no roots.
     pub fn new(url: &str, roots: &Roots, timeout: Duration) -> Result<Self, String> {
+        if url.contains('@') {
+            // It is not shown: a password may stand in it.
+            let error = "--upstream: the URL has an @, and a user and a password would not be sent; write http://HOST:PORT or \
+                         https://HOST:PORT, and let clients send Authorization";
+            return Err(error.to_owned());
+        }
         let wrong = |why: &str| {
             format!("--upstream: {url:?} {why}; write http://HOST:PORT or https://HOST:PORT")
         };
@@ -182,7 +190,8 @@ impl Upstream {
         let has_unknown_length = !body.is_end_stream() && body.size_hint().exact().is_none();
         let takes_trailers = fields::takes_trailers(&parts.headers);
         fields::leave_the_connection(&mut parts.headers, |name| sender.counted.reads(name));
-        fields::tell_the_client(&mut parts.headers, &sender.client, sender.is_proxy);
+        let told_in = sender.told_in.as_ref();
+        fields::tell_the_client(&mut parts.headers, &sender.client, sender.is_proxy, told_in);
         if let Some(span) = &sender.span {
             trace::go_on(&mut parts.headers, span);
         }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::key::Head;
+use tower_ratelimit::key::{Head, Proxies};
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit_config::Config;
 
@@ -25,7 +25,7 @@ use crate::refusals::{self, Refusals};
 use crate::server::Client;
 use crate::spans::{Limited, Span, Spans};
 use crate::stall::{Arriving, Progress};
-use crate::{Body, full, question, told, trace};
+use crate::{Body, full, question, socket, told, trace};
 
 /// The refusals in the log, in each second for each policy, if nothing else is configured.
 pub(crate) const REFUSALS: u32 = 1;
@@ -139,8 +139,8 @@ impl Gateway {
     }
 
     /// Returns whether this peer is a proxy, which sends the requests of many clients.
-    pub(crate) fn is_proxy(&self, peer: IpAddr) -> bool {
-        let trust = Trust::of(&self.limits.config(), peer.to_canonical());
+    pub(crate) fn is_proxy(&self, peer: SocketAddr) -> bool {
+        let trust = Trust::of(&self.limits.config(), peer);
         trust.asks || trust.tells_clients
     }
 
@@ -190,8 +190,10 @@ impl Gateway {
         }
         let counted = Counted::of(&config);
         let mut request = Request::from_parts(parts, body);
-        let trust = Trust::of(&config, client.peer.ip().to_canonical());
-        request.extensions_mut().insert(client.peer);
+        let trust = Trust::of(&config, client.peer);
+        if !is_trusted_socket(&config, client.peer) {
+            request.extensions_mut().insert(client.peer);
+        }
         // Beside an upstream, the path is one of that.
         if let (Some(limits), None) = (&self.rate_limits, &self.forwarding)
             && (trust.asks && request.method() == Method::POST && request.uri().path() == "/json")
@@ -210,6 +212,7 @@ impl Gateway {
         request.extensions_mut().insert(Sender {
             client,
             is_proxy: trust.tells_clients,
+            told_in: config.client_header().cloned(),
             counted,
             span,
             arrival: arrival.clone(),
@@ -264,7 +267,9 @@ struct Trust {
 }
 
 impl Trust {
-    fn of(config: &Config, peer: IpAddr) -> Self {
+    fn of(config: &Config, peer: SocketAddr) -> Self {
+        let is_socket = is_trusted_socket(config, peer);
+        let peer = peer.ip().to_canonical();
         let is_near = peer.is_loopback();
         match config.proxies() {
             None => Self {
@@ -274,10 +279,16 @@ impl Trust {
             Some(proxies) => Self {
                 // Hops are counted without regard to the peer, so a setting of hops names no peer.
                 asks: is_near || proxies.name(peer),
-                tells_clients: proxies.trust(peer),
+                tells_clients: is_socket || proxies.trust(peer),
             },
         }
     }
+}
+
+/// Returns whether the file trusts this peer as the other end of a Unix socket. The limits see such a peer without an address.
+fn is_trusted_socket(config: &Config, peer: SocketAddr) -> bool {
+    let trusts = |proxies: &Proxies| proxies.trust_unix_socket();
+    socket::is_unix(peer) && config.proxies().is_some_and(trusts)
 }
 
 /// Returns whether a path belongs to the gateway, in any reading of any server, in upper case too.
@@ -341,14 +352,19 @@ mod tests {
         };
         let networks = "[proxies]\nnetworks = [\"10.0.0.0/8\"]\nheader = \"x-forwarded-for\"";
         let hops = "[proxies]\nhops = 1\nheader = \"x-forwarded-for\"";
+        let unix = "[proxies]\nunix_socket = true\nheader = \"x-forwarded-for\"";
+        // The port of a Unix socket is 0.
         for (proxies, peer, asks, tells_clients) in [
-            ("", "127.0.0.1", true, true),
-            ("", "192.0.2.1", false, false),
-            (networks, "127.0.0.1", true, false),
-            (networks, "10.1.1.1", true, true),
-            (networks, "192.0.2.1", false, false),
-            (hops, "127.0.0.1", true, true),
-            (hops, "192.0.2.1", false, true),
+            ("", "127.0.0.1:1", true, true),
+            ("", "192.0.2.1:1", false, false),
+            (networks, "127.0.0.1:1", true, false),
+            (networks, "127.0.0.1:0", true, false),
+            (networks, "[::ffff:10.1.1.1]:1", true, true),
+            (networks, "192.0.2.1:1", false, false),
+            (hops, "127.0.0.1:1", true, true),
+            (hops, "192.0.2.1:1", false, true),
+            (unix, "127.0.0.1:0", true, true),
+            (unix, "127.0.0.1:1", true, false),
         ] {
             let trust = Trust::of(&file(proxies), peer.parse().unwrap());
             let expected = Trust {

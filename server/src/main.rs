@@ -4,5 +4,5 @@ use std::env;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ratelimitd::command::run(env::args_os(), env::vars_os().map(|(name, _)| name))
+    ratelimitd::command::run(env::args_os(), env::vars_os())
 }

@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
@@ -25,6 +25,9 @@ const METHODS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
 const PATH: &str = "/_limit/check";
 
 const URIS: [&str; 3] = ["x-original-uri", "x-original-url", "x-forwarded-uri"];
+
+/// The header with the host of a request: the `Host` of Traefik is the address of this server.
+const HOSTS: [&str; 1] = ["x-forwarded-host"];
 
 /// A malformed header about the original request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +99,7 @@ pub(crate) async fn answer(
         }
         Err(Unusable) => told(
             StatusCode::BAD_REQUEST,
-            "the method and the URI of the original request are unusable, or contradict each other",
+            "the method, the URI or the host of the original request is unusable, or two of them contradict each other",
         ),
     };
     if has_passed(&response) {
@@ -152,6 +155,14 @@ fn original(parts: &mut Parts) -> Result<(), Unusable> {
     let told = told.map(|told| Uri::try_from(told.as_bytes()).map_err(|_| Unusable));
     let told = told.transpose()?.map(|uri| path_of(&uri));
     let prefixed = prefixed(uri)?;
+    let host = told_in(headers, &HOSTS)?;
+    // Envoy sends `Host` as it was, and what a client has sent beside it.
+    if let (Some(host), None) = (host, &prefixed) {
+        if !is_host(&host) {
+            return Err(Unusable);
+        }
+        headers.insert(HOST, host);
+    }
     *uri = match (told, prefixed) {
         (Some(told), Some(prefixed)) if told != prefixed => return Err(Unusable),
         (told, prefixed) => told
@@ -164,6 +175,11 @@ fn original(parts: &mut Parts) -> Result<(), Unusable> {
         headers.remove(name);
     }
     Ok(())
+}
+
+fn is_host(told: &HeaderValue) -> bool {
+    let authority = told.to_str().ok().map(str::parse::<Authority>);
+    matches!(authority, Some(Ok(host)) if !host.as_str().contains('@'))
 }
 
 fn path_of(uri: &Uri) -> PathAndQuery {
@@ -272,6 +288,27 @@ mod tests {
         let other = [("x-original-uri", "/cheap")];
         assert_eq!(asked_at("/_limit/check/dear", &other), Err(Unusable));
         assert_eq!(asked_at("/_limit/check/cheap", &other).unwrap().1, "/cheap");
+    }
+
+    #[test]
+    fn the_original_host_is_the_forwarded_one_but_behind_the_path_of_envoy() {
+        let host = |target: &str, told: &[&str]| -> Result<String, Unusable> {
+            let mut request = Request::get(target).header("host", "proxy:3000");
+            for host in told {
+                request = request.header("x-forwarded-host", *host);
+            }
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            original(&mut parts)?;
+            assert!(!parts.headers.contains_key("x-forwarded-host"));
+            Ok(parts.headers["host"].to_str().unwrap().to_owned())
+        };
+        let is = |host: &str| Ok::<_, Unusable>(host.to_owned());
+        assert_eq!(host(PATH, &[]), is("proxy:3000"));
+        assert_eq!(host(PATH, &["shop:80"]), is("shop:80"));
+        assert_eq!(host("/_limit/check/a", &["shop"]), is("proxy:3000"));
+        for told in [&["a b"][..], &["a@b"], &["a, b"], &[""], &["a", "b"]] {
+            assert_eq!(host(PATH, told), Err(Unusable), "{told:?}");
+        }
     }
 
     #[test]

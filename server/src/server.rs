@@ -276,8 +276,15 @@ impl Server {
             return Ok(Either::Left(stream));
         };
         let greeted = certificate.acceptor().accept(stream);
-        let greeted = timeout(FIRST.min(self.bounds.idle), greeted).await??;
-        Ok(Either::Right(greeted))
+        let stopping = async {
+            self.stopped().await;
+            // As for the first request, the greeting of a client may be on its way.
+            sleep(ON_ITS_WAY).await;
+        };
+        tokio::select! {
+            greeted = timeout(FIRST.min(self.bounds.idle), greeted) => Ok(Either::Right(greeted??)),
+            () = stopping => Err("the server has stopped before the client spoke TLS".into()),
+        }
     }
 
     /// Serves a connection until one side closes it, the client is silent for too long, or the server has stopped.
@@ -355,7 +362,7 @@ impl Answers {
     /// Returns whether this peer may have more connections than a client.
     fn is_proxy(&self, peer: SocketAddr) -> bool {
         match self {
-            Self::Gateway(gateway) => gateway.is_proxy(peer.ip()),
+            Self::Gateway(gateway) => gateway.is_proxy(peer),
             Self::Operators(_) => peer.ip().is_loopback(),
             Self::Envoy(_) => true,
         }

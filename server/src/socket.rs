@@ -13,6 +13,11 @@ use tokio_util::either::Either;
 /// The peer of a connection over a Unix socket is on this machine.
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// Returns whether this is the peer of a connection over a Unix socket. No port of TCP is 0.
+pub(crate) fn is_unix(peer: SocketAddr) -> bool {
+    peer == HERE
+}
+
 /// The most connections that are accepted as a socket closes. More than have been waiting would be those of a flood, which
 /// would never end.
 const BACKLOG: usize = 1_024;

@@ -11,6 +11,8 @@ use http::header::AUTHORIZATION;
 use subtle::ConstantTimeEq;
 use tower_ratelimit::key::Head;
 
+use crate::certificate::warn_of_readers;
+
 /// The token of operators.
 #[derive(Clone)]
 pub struct Token(Arc<str>);
@@ -30,6 +32,7 @@ impl Token {
                 "it has fewer than 16 bytes; write a random token, such as that of `openssl rand -hex 16`",
             ));
         }
+        warn_of_readers("ops-token-file", path);
         Ok(Self(text.into()))
     }
 

@@ -175,6 +175,12 @@ impl Config {
         self.settings.proxies.as_ref()
     }
 
+    /// Returns the header in which the [proxies](Self::proxies) tell the address of the client. A proxy that limits requests must not
+    /// pass on what others have sent in it.
+    pub fn client_header(&self) -> Option<&HeaderName> {
+        self.settings.client_header.as_ref()
+    }
+
     /// Returns the switches of the policies' modes, which all layers and limiters of this configuration
     /// share.
     pub fn modes(&self) -> Modes {

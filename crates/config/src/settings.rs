@@ -232,6 +232,8 @@ pub(super) struct Settings {
     /// Where the limits are in the file.
     pub(super) places: Places,
     pub(super) proxies: Option<Proxies>,
+    /// The header in which they tell the address of the client.
+    pub(super) client_header: Option<HeaderName>,
     pub(super) adapt: Option<Adapt>,
     pub(super) followed: Option<load::Followed>,
     pub(super) concurrency: Option<AdaptiveConcurrencyLayer>,
@@ -351,6 +353,9 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     };
     let read_store = store.as_ref().and_then(Option::as_ref);
     let proxies = root.get("proxies").and_then(proxies);
+    let (proxies, client_header) = proxies
+        .map(|(proxies, forwarding, header)| ((proxies, forwarding), header))
+        .unzip();
     let secret = root.get("secret").and_then(hashing_secret);
     let (adapt, factor) = followed(&root, read_store);
     at.walk.share(Common {
@@ -430,6 +435,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         modes,
         places: at.walk.take_limits(),
         proxies: at.common().proxies.clone().map(|(proxies, _)| proxies),
+        client_header,
         followed: adapt
             .as_ref()
             .and(root.get("adapt"))
@@ -624,7 +630,7 @@ fn path(at: &At<'_>) -> Option<String> {
     }
 }
 
-fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
+fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding, HeaderName)> {
     let table = at.table(&PROXIES)?;
     table.either("networks", "hops");
     let header = table.need(
@@ -633,16 +639,15 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
     );
     let forwarding = header.and_then(|at| {
         at.reads_header(at.text()?);
-        match at.text()?.to_ascii_lowercase().as_str() {
-            "x-forwarded-for" => Some(Forwarding::XForwardedFor),
-            "forwarded" => Some(Forwarding::Forwarded),
-            other => match Forwarding::try_single(other) {
-                Ok(forwarding) => Some(forwarding),
-                Err(_) => {
-                    at.expected("the name of a header; write one such as \"x-forwarded-for\"")
-                }
-            },
-        }
+        let Ok(name) = at.text()?.parse::<HeaderName>() else {
+            return at.expected("the name of a header; write one such as \"x-forwarded-for\"");
+        };
+        let forwarding = match name.as_str() {
+            "x-forwarded-for" => Forwarding::XForwardedFor,
+            "forwarded" => Forwarding::Forwarded,
+            other => at.made(Forwarding::try_single(other))?,
+        };
+        Some((forwarding, name))
     });
     let is_socket = table.get("unix_socket").and_then(At::flag) == Some(true);
     let proxies = match (table.get("networks"), table.get("hops")) {
@@ -660,7 +665,8 @@ fn proxies(at: &At<'_>) -> Option<(Proxies, Forwarding)> {
     } else {
         proxies
     };
-    Some((proxies, forwarding?))
+    let (forwarding, header) = forwarding?;
+    Some((proxies, forwarding, header))
 }
 
 fn exempt_paths(layer: RateLimitLayerBuilder, at: &At<'_>) -> Option<RateLimitLayerBuilder> {

@@ -55,6 +55,23 @@ enum Metrics {
 }
 
 impl Descriptors {
+    /// Returns a flag that has another value than its default.
+    pub(super) fn changed(&self) -> Option<&'static str> {
+        let flags = [
+            ("--charge-refused", self.charge_refused),
+            ("--shadow-descriptors", self.shadow),
+            ("--headers", matches!(self.headers, Names::Envoy)),
+            ("--stats", self.stats == Metrics::Envoy),
+            (
+                "--grpc-deadline",
+                self.grpc_deadline != Options::default().time,
+            ),
+        ];
+        flags
+            .into_iter()
+            .find_map(|(flag, is_changed)| is_changed.then_some(flag))
+    }
+
     /// Reads the files, beside the tables of the file of limits.
     pub(super) fn read(&self, limits: &Limits) -> Result<RateLimits, Mistakes> {
         let options = Options {

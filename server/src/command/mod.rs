@@ -64,7 +64,7 @@ enum Command {
 /// The exit code is 0, 1 after a mistake in a file or a run that fails, or 2 after a mistake in the command line.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    variables: impl IntoIterator<Item = OsString>,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> ExitCode {
     let command = match parse(arguments, variables) {
         Ok(command) => command,
@@ -86,7 +86,7 @@ pub fn run(
 
 fn parse(
     arguments: impl IntoIterator<Item = OsString>,
-    variables: impl IntoIterator<Item = OsString>,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Command, clap::Error> {
     let mut grammar = grammar();
     let matches = grammar.try_get_matches_from_mut(arguments)?;

@@ -152,6 +152,7 @@ impl Serve {
 
     async fn serve(self, mut handed: Handed) -> Result<(), BoxError> {
         let mut signals = Signals::new()?;
+        self.refuse_what_does_nothing()?;
         let state = self.state.as_deref().map(State::open).transpose()?;
         let limits = self.limits(state.as_ref())?;
         if let Some(adapt) = limits.config().adapt() {
@@ -169,7 +170,7 @@ impl Serve {
         let upstream = self.upstream().await?;
         let export = Export::start(self.otlp_endpoint.as_deref())?;
 
-        let phase = self.begin(&limits);
+        let phase = self.begin(&limits, rate_limits.as_ref());
         if let Some(socket) = &socket {
             let url = socket.url(certificate.is_some(), "");
             self.announce(&url, upstream.as_ref());
@@ -255,13 +256,14 @@ impl Serve {
     }
 
     /// Returns the first phase, which ends once the store has answered.
-    fn begin(&self, limits: &Limits) -> watch::Sender<Phase> {
+    fn begin(&self, limits: &Limits, descriptors: Option<&RateLimits>) -> watch::Sender<Phase> {
         let phase = watch::Sender::new(Phase::Starting);
         if self.ready_without_store {
             phase.send_replace(Phase::Ready);
         } else {
             let limiter = limits.layer().limiter();
-            tokio::spawn(phase::become_ready(phase.clone(), limiter));
+            let ready = phase::become_ready(phase.clone(), limiter, descriptors.cloned());
+            tokio::spawn(ready);
         }
         phase
     }
@@ -293,6 +295,30 @@ impl Serve {
                 (None, None) => "the built-in limits".to_owned(),
             }
         );
+    }
+
+    /// Refuses flags that another one leaves without an effect.
+    fn refuse_what_does_nothing(&self) -> Result<(), String> {
+        let certificates = [
+            ("listen", &self.listen, &self.listen_certificate),
+            ("ops", &self.ops, &self.ops_certificate),
+            ("grpc", &self.grpc, &self.grpc_certificate),
+        ];
+        for (flag, address, certificate) in certificates {
+            if certificate.is_some() && matches!(address, Address::Nowhere) {
+                return Err(format!(
+                    "--{flag}-certificate: --{flag} is none, so nothing speaks TLS there; give --{flag} an address, or leave out the \
+                     certificate"
+                ));
+            }
+        }
+        let has_descriptors = self.limits.is_some() || self.descriptors.ratelimit_config.is_some();
+        match self.descriptors.changed() {
+            Some(flag) if !has_descriptors => Err(format!(
+                "{flag} is about descriptors, and the built-in limits have none; name LIMITS or --ratelimit-config, or leave out the flag"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The built-in limits have no descriptors.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -16,6 +17,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 pub(super) struct State {
     path: PathBuf,
     store: MemoryStore,
+    /// Held while the file is written: the snapshot of a minute and that of the end write the same new file.
+    writing: Arc<Mutex<()>>,
 }
 
 impl State {
@@ -41,6 +44,7 @@ impl State {
         let state = Self {
             path: path.to_owned(),
             store,
+            writing: Arc::default(),
         };
         // A folder that cannot be written would be found at the end of the process, too late.
         state.write().map_err(|error| wrong(path, &error))?;
@@ -69,6 +73,7 @@ impl State {
     }
 
     fn write(&self) -> io::Result<()> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let new = beside(&self.path, "new");
         let mut file = File::create(&new)?;
         file.write_all(&self.store.snapshot())?;

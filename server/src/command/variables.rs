@@ -1,6 +1,6 @@
 //! The variables of the environment that stand for flags.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
@@ -29,7 +29,7 @@ pub(super) fn add(flag: Arg) -> Arg {
 /// Refuses a variable that looks like one of ours and is none.
 pub(super) fn check(
     grammar: &mut Command,
-    variables: impl IntoIterator<Item = OsString>,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(), clap::Error> {
     let flags = grammar
         .get_subcommands()
@@ -37,19 +37,23 @@ pub(super) fn check(
     let known: Vec<String> = flags
         .filter_map(|flag| Some(flag.get_env()?.to_str()?.to_owned()))
         .collect();
-    for variable in variables {
+    for (variable, value) in variables {
         let Some(name) = variable.to_str().filter(|name| name.starts_with(PREFIX)) else {
             continue;
         };
-        if is_of_a_service(name) || known.iter().any(|known| known == name) {
+        if is_of_a_service(name, &value) || known.iter().any(|known| known == name) {
             continue;
         }
         // By the edits alone, `UPSTREAM_CA` is nearer to `UPSTREAM_URL` than `UPSTREAM` is.
         let likeness =
             |known: &str| strsim::jaro_winkler(&known[PREFIX.len()..], &name[PREFIX.len()..]);
-        let nearest = known
-            .iter()
-            .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let likest = || {
+            let known = known.iter();
+            known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+        };
+        let without_port = name.strip_suffix("_PORT");
+        let nearest = known.iter().find(|it| Some(it.as_str()) == without_port);
+        let nearest = nearest.or_else(likest);
         let nearest = nearest.map_or("", String::as_str);
         let error = format!(
             "{name} is no variable of ratelimitd; the nearest is {nearest}: write it, or unset {name}\n"
@@ -59,9 +63,12 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Kubernetes and Docker set such variables for a service called `ratelimitd`.
-fn is_of_a_service(name: &str) -> bool {
-    name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT")
+/// Kubernetes and Docker set such variables for a service called `ratelimitd`, or `ratelimitd-` and another word. The port of one is
+/// a URL; that of `RATELIMITD_LISTEN_PORT=8080` is a mistake for a flag.
+fn is_of_a_service(name: &str, value: &OsStr) -> bool {
+    let value = value.as_encoded_bytes();
+    let is_url = value.starts_with(b"tcp://") || value.starts_with(b"udp://");
+    name.contains("_SERVICE_") || name.contains("_PORT_") || name.ends_with("_PORT") && is_url
 }
 
 #[cfg(test)]
@@ -79,8 +86,12 @@ mod tests {
                 "RATELIMITD_UPSTREAM_TIMEOUT",
             ),
             ("RATELIMITD_LIMIT", "RATELIMITD_LIMITS"),
+            ("RATELIMITD_LISTEN_PORT", "RATELIMITD_LISTEN"),
+            ("RATELIMITD_OPS_PORT", "RATELIMITD_OPS"),
+            ("RATELIMITD_GRPC_PORT", "RATELIMITD_GRPC"),
         ] {
-            let error = check(&mut grammar(), [misspelt.into()]).unwrap_err();
+            let set = (misspelt.into(), "8080".into());
+            let error = check(&mut grammar(), [set]).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             let error = error.to_string();
             assert!(error.contains(&format!("nearest is {meant}:")), "{error}");
@@ -96,7 +107,9 @@ mod tests {
             "RATELIMITD_SERVICE_HOST",
             "RATELIMITD_PORT_3000_TCP_ADDR",
             "RATELIMITD_PORT",
+            "RATELIMITD_OPS_PORT",
         ];
-        check(&mut grammar(), others.map(OsString::from)).unwrap();
+        let url = || OsString::from("tcp://10.0.0.7:3001");
+        check(&mut grammar(), others.map(|name| (name.into(), url()))).unwrap();
     }
 }

@@ -175,7 +175,7 @@ impl Domains {
     ) -> Result<Self, Mistakes> {
         let domains = texts.domains(statistics)?.into_iter().map(|file| {
             let name = file.name.clone();
-            let opened = Domain::open(file, open, charges_refused, statistics);
+            let opened = Domain::open(file, open, charges_refused);
             let opened = opened.map_err(|error| Mistakes::of(format!("domain {name:?}: {error}")));
             Ok((name, opened?))
         });
@@ -189,6 +189,11 @@ impl Domains {
                 standby.follow(&domain.limiter);
             }
         }
+    }
+
+    /// Returns one of the domains, all of which count in one store.
+    pub(super) fn any(&self) -> Option<&Domain> {
+        self.0.values().next()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Domain> {

@@ -1,7 +1,7 @@
 //! The limits of a domain, in force.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tower_ratelimit::limiter::LimiterBuilder;
@@ -42,7 +42,9 @@ struct Override {
     unit: RateLimitUnit,
     policy: String,
     period: Duration,
-    counts: Arc<Counts>,
+    path: String,
+    /// They take a place in the statistics with the first request.
+    counts: OnceLock<Arc<Counts>>,
 }
 
 /// Why a limit that a caller gives cannot be asked about.
@@ -58,7 +60,6 @@ impl Domain {
         file: file::Domain,
         open: &Open,
         charges_refused: bool,
-        statistics: &Statistics,
     ) -> Result<Self, ConfigError> {
         let mut rules: Vec<&Arc<Rule>> = Vec::new();
         file.top.each(&mut |rule| rules.push(rule));
@@ -89,13 +90,13 @@ impl Domain {
             let its =
                 Policy::new(&policy, FixedWindow::new(1, period)?).limit_by(|_| None::<Algorithm>);
             builder = builder.policy(if charges_refused { its.soft() } else { its });
-            let counts = statistics.of(&file.name, &path);
             let unit = unit_of_override(unit);
             overrides.push(Override {
                 unit,
                 policy,
                 period,
-                counts,
+                path,
+                counts: OnceLock::new(),
             });
         }
         let limiter = open(builder.clone())?;
@@ -112,6 +113,23 @@ impl Domain {
         })
     }
 
+    /// Returns whether the store answers a question about a key that no descriptor has. Nothing is charged.
+    pub(super) async fn reaches_the_store(&self) -> bool {
+        // Each domain has these limits.
+        let Some(its) = self.overrides.first() else {
+            return true;
+        };
+        let Ok(limit) = FixedWindow::new(1, its.period) else {
+            return true;
+        };
+        let demand = (&*its.policy, "ratelimitd: ready?", 1);
+        let limit = (&*its.policy, limit.into());
+        match self.limiter.peek_under([demand], [limit]) {
+            Ok(asked) => asked.await.is_ok_and(|decision| !decision.is_degraded()),
+            Err(_) => true,
+        }
+    }
+
     /// Returns what each descriptor asks at this many units, if it says no other number.
     pub(super) fn asked<'a>(
         &'a self,
@@ -124,7 +142,7 @@ impl Domain {
                 .hits_addend
                 .map_or(hits, |own| u32::try_from(own).unwrap_or(u32::MAX));
             match descriptor.limit {
-                Some(own) => self.own_limit(descriptor, own, hits),
+                Some(own) => self.own_limit(descriptor, own, hits, statistics),
                 None => Ok(self.limit_of_file(descriptor, hits, statistics)),
             }
         });
@@ -165,6 +183,7 @@ impl Domain {
         descriptor: &RateLimitDescriptor,
         own: RateLimitOverride,
         hits: u32,
+        statistics: &Statistics,
     ) -> Result<Asked<'a>, Unusable> {
         if let Some(units) = own.unit_multiplier.filter(|units| *units > 1) {
             return Err(Unusable::SeveralUnits(units));
@@ -184,7 +203,10 @@ impl Domain {
             hits,
             algorithm: algorithm.into(),
             rule: None,
-            counts: Arc::clone(&its.counts),
+            counts: Arc::clone(
+                its.counts
+                    .get_or_init(|| statistics.of(&self.name, &its.path)),
+            ),
         }))
     }
 }

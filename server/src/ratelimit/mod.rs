@@ -230,6 +230,7 @@ impl RateLimits {
                 newest.error = Some(error);
             }
         }
+        statistics.free();
     }
 
     /// Looks at the files for as long as the process runs.
@@ -315,6 +316,15 @@ impl RateLimits {
             Ok(answer) => answer,
         };
         answer.unwrap_or_else(|_| Err(unavailable("the server stops")))
+    }
+
+    /// Returns whether the store has answered. Without a domain there is nothing to ask it.
+    pub(crate) async fn reach_the_store(&self) -> bool {
+        let domains = self.inner.in_force();
+        match domains.any() {
+            Some(domain) => domain.reaches_the_store().await,
+            None => true,
+        }
     }
 
     /// Reports what was counted to the recorder.

@@ -349,23 +349,39 @@ impl<'q, 'a> Deciding<'q, 'a> {
         quotas == 0 || quotas_over < quotas
     }
 
-    fn end(self, passes: bool) -> Verdict {
-        let mut retry_after = None;
+    /// Returns how long a refused request waits: until no limit refuses it, and one of the quotas has room. `None` if that does not
+    /// come with time.
+    fn wait(&self) -> Option<Duration> {
+        const NEVER: Duration = Duration::MAX;
+        let mut of_limits = Duration::ZERO;
+        let mut of_quotas = None;
         for (index, asked) in self.limited() {
-            let refuses = self.told[index].is_some_and(|told| !told.fits) && !asked.is_shadow();
-            if refuses && !passes {
-                let outcome = self.outcomes[index];
-                let wait = outcome.and_then(|outcome| {
-                    let next_unit = outcome.effective_window().filter(|_| asked.hits == 0);
-                    outcome.retry_after().or(next_unit)
-                });
-                retry_after = retry_after.max(wait);
+            let is_over = self.told[index].is_some_and(|told| !told.fits);
+            let wait = || {
+                let outcome = self.outcomes[index]?;
+                let next_unit = outcome.effective_window().filter(|_| asked.hits == 0);
+                outcome.retry_after().or(next_unit)
+            };
+            let wait = if is_over {
+                wait().unwrap_or(NEVER)
+            } else {
+                Duration::ZERO
+            };
+            if asked.is_quota() {
+                of_quotas = Some(of_quotas.map_or(wait, |least: Duration| least.min(wait)));
+            } else if !asked.is_shadow() {
+                of_limits = of_limits.max(wait);
             }
         }
+        let wait = of_limits.max(of_quotas.unwrap_or_default());
+        Some(wait).filter(|wait| *wait != NEVER && !wait.is_zero())
+    }
+
+    fn end(self, passes: bool) -> Verdict {
         Verdict {
             passes,
+            retry_after: self.wait().filter(|_| !passes),
             told: self.told,
-            retry_after,
             decision: self.decision,
         }
     }

@@ -13,6 +13,9 @@ use super::statistics::Counts;
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 
+/// The most bytes of a request's value in the statistics: each has its metrics for as long as the process runs.
+const LONGEST_TOLD: usize = 128;
+
 /// The limit of a descriptor in a file.
 #[derive(Debug)]
 pub(super) struct Rule {
@@ -138,7 +141,7 @@ impl Level {
             let told = met().map(|((entry, step), its)| {
                 let is_told = tells(step, its) && !is_shared(step, its);
                 let value = if is_told {
-                    Some(&*entry.value)
+                    Some(beginning(&entry.value))
                 } else {
                     step.value
                 };
@@ -194,6 +197,15 @@ impl Level {
     }
 }
 
+/// Returns what the statistics have of a value.
+fn beginning(value: &str) -> &str {
+    let mut end = value.len().min(LONGEST_TOLD);
+    while !value.is_char_boundary(end) {
+        end -= 1;
+    }
+    &value[..end]
+}
+
 /// Returns whether a pattern matches a text, in which each `*` stands for any characters or none. It takes as long as the text
 /// is, for each part of the pattern.
 fn matches(pattern: &str, text: &str) -> bool {
@@ -237,6 +249,49 @@ pub(super) fn path<'a>(steps: impl Iterator<Item = (&'a str, Option<&'a str>)>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_long_value_the_statistics_have_the_beginning() {
+        let long = "a".repeat(LONGEST_TOLD);
+        assert_eq!(beginning("a"), "a");
+        assert_eq!(beginning(&long), long);
+        assert_eq!(beginning(&format!("{long}b")), long);
+        let wide = format!("{}é", &long[1..]);
+        assert_eq!(beginning(&wide), &long[1..]);
+        let mut top = Level::default();
+        let descriptor = top.at("user", None);
+        descriptor.tells_value = true;
+        descriptor.rule = Some(Arc::new(rule()));
+        let told = |value: &str| {
+            let entry = Entry {
+                key: "user".to_owned(),
+                value: value.to_owned(),
+            };
+            let found = top.find(&[entry]).unwrap();
+            (found.path.unwrap(), found.key)
+        };
+        let (path, key) = told(&format!("{long}b"));
+        assert_eq!(path, format!("user_{long}"));
+        assert_ne!(key, told(&long).1, "they are counted apart all the same");
+    }
+
+    fn rule() -> Rule {
+        Rule {
+            policy: Policy::new("user", Algorithm::Unlimited),
+            path: "user".to_owned(),
+            unit: Unit::Hour,
+            multiplier: None,
+            name: None,
+            replaces: Vec::new(),
+            is_shadow: false,
+            is_quota: false,
+            settles: false,
+            entries: vec![OfEntry::default()],
+            metadata: None,
+            line: None,
+            counts: Arc::default(),
+        }
+    }
 
     #[test]
     fn a_star_stands_for_any_characters() {

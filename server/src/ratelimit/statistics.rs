@@ -101,6 +101,17 @@ impl Statistics {
         Arc::clone(limits.entry(name).or_default())
     }
 
+    /// Frees the places of limits that are no longer in force, and of values, if they have counted nothing. When no place is
+    /// free, it frees those that have counted too; a limit that comes back begins at 0.
+    pub(super) fn free(&self) {
+        let mut limits = self.lock();
+        let is_held = |counts: &Arc<Counts>| Arc::strong_count(counts) > 1;
+        limits.retain(|_, counts| is_held(counts) || counts.asked.load(Ordering::Relaxed) > 0);
+        if limits.len() >= MOST {
+            limits.retain(|(domain, _), counts| is_held(counts) || **domain == *OTHER);
+        }
+    }
+
     /// Calls `with` with each limit.
     pub(super) fn each(&self, mut with: impl FnMut(&str, &str, &Counts)) {
         for ((domain, path), counts) in &*self.lock() {
@@ -245,6 +256,35 @@ mod tests {
         assert_eq!(bounds.map(of), [2, 3, 3, 4, 5]);
         assert_eq!(told.len(), 12);
         assert!((times.secs() - 21.010_001).abs() < 1e-9);
+    }
+
+    #[test]
+    fn places_are_freed_for_the_limits_that_are_in_force() {
+        let statistics = Statistics::default();
+        let told = |path: &str| {
+            let mut found = None;
+            statistics.each(|_, its, counts| {
+                if its == path {
+                    found = Some(counts.asked.load(Ordering::Relaxed));
+                }
+            });
+            found
+        };
+        let held = statistics.of("shop", "held");
+        add(&statistics.of("shop", "counted").asked, 1);
+        let _ = statistics.of("shop", "refused");
+        statistics.free();
+        let of_all = ["held", "counted", "refused"].map(told);
+        assert_eq!(of_all, [Some(0), Some(1), None]);
+
+        for number in 0..MOST {
+            add(&statistics.of("shop", &number.to_string()).asked, 1);
+        }
+        statistics.free();
+        add(&statistics.of("shop", "next").asked, 1);
+        let of_all = ["held", "counted", "next", OTHER].map(told);
+        assert_eq!(of_all, [Some(0), None, Some(1), Some(2)]);
+        drop(held);
     }
 
     #[test]

@@ -11,6 +11,9 @@ const DEEPEST: usize = 64;
 /// The most values. An alias counts as all values of its anchor, so that a small file cannot become a large tree.
 const MOST_NODES: usize = 200_000;
 
+/// The most bytes of all values. An anchor counts twice, and an alias as its anchor.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+
 /// A value and its bytes in the text.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -18,6 +21,8 @@ pub(super) struct Node {
     pub(super) value: Value,
     /// The number of values in it, with itself.
     size: usize,
+    /// The bytes of all texts in it.
+    bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +104,7 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, Wrong> {
     let mut open: Vec<Open> = Vec::new();
     let mut anchors: HashMap<usize, Node> = HashMap::new();
     let mut root = None;
-    let mut nodes = 0_usize;
+    let (mut nodes, mut bytes) = (0_usize, 0_usize);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| Wrong {
             span: places.of_span(Span::empty(*error.marker())),
@@ -109,14 +114,18 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, Wrong> {
             span: places.of_span(span),
             message,
         };
-        let (node, added, anchor) = match event {
+        let (node, added, added_bytes, anchor) = match event {
             Event::Scalar(text, style, anchor, _) => {
                 let is_plain = style == ScalarStyle::Plain;
                 let text = text.into_owned();
-                let value = Value::Scalar { text, is_plain };
-                let span = places.of_span(span);
-                let size = 1;
-                (Node { span, value, size }, 1, anchor)
+                let node = Node {
+                    span: places.of_span(span),
+                    size: 1,
+                    bytes: text.len(),
+                    value: Value::Scalar { text, is_plain },
+                };
+                let bytes = node.bytes;
+                (node, 1, bytes, anchor)
             }
             Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
                 if open.len() == DEEPEST {
@@ -136,14 +145,14 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, Wrong> {
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(ended) = open.pop() else { continue };
                 let anchor = ended.anchor;
-                (ended.close(places.at(span.start)), 1, anchor)
+                (ended.close(places.at(span.start)), 1, 0, anchor)
             }
             Event::Alias(anchor) => {
                 let Some(node) = anchors.get(&anchor) else {
                     let message = "an alias stands within its own anchor; write the value out";
                     return Err(wrong(message.to_owned()));
                 };
-                (node.clone(), node.size, 0)
+                (node.clone(), node.size, node.bytes, 0)
             }
             Event::DocumentStart(_) if root.is_some() => {
                 let message = "a second document begins here; give it a file of its own";
@@ -154,6 +163,14 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, Wrong> {
         nodes += added;
         if nodes > MOST_NODES {
             let message = format!("there are more than {MOST_NODES} values; divide the file");
+            return Err(wrong(message));
+        }
+        let copied = if anchor > 0 { node.bytes } else { 0 };
+        bytes = bytes.saturating_add(added_bytes).saturating_add(copied);
+        if bytes > MOST_BYTES {
+            let message = format!(
+                "its values have more than {MOST_BYTES} bytes, with those of aliases; leave out aliases of long values"
+            );
             return Err(wrong(message));
         }
         if anchor > 0 {
@@ -170,6 +187,7 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, Wrong> {
 impl Open {
     fn close(self, end: usize) -> Node {
         let size = 1 + self.items.iter().map(|item| item.size).sum::<usize>();
+        let bytes = self.items.iter().map(|item| item.bytes).sum();
         let value = if self.is_map {
             let mut items = self.items.into_iter();
             let pairs = std::iter::from_fn(|| Some((items.next()?, items.next()?)));
@@ -177,8 +195,12 @@ impl Open {
         } else {
             Value::List(self.items)
         };
-        let span = self.start..end;
-        Node { span, value, size }
+        Node {
+            span: self.start..end,
+            value,
+            size,
+            bytes,
+        }
     }
 }
 
@@ -274,6 +296,15 @@ mod tests {
         }
         let error = refused(&text);
         assert!(error.contains("more than 200000 values; divide"), "{error}");
+
+        let long = "x".repeat(1024 * 1024);
+        let aliases = "*a, ".repeat(16);
+        let error = refused(&format!("a: &a {long}\nb: [{aliases}]\n"));
+        assert!(error.contains("more than 16777216 bytes"), "{error}");
+        // Each anchor has a copy of what is in it.
+        let nested: String = (0..17).map(|level| format!("&a{level} [")).collect();
+        let error = refused(&format!("{nested}{long}{}", "]".repeat(17)));
+        assert!(error.contains("more than 16777216 bytes"), "{error}");
 
         let error = refused(&"[".repeat(200));
         assert!(error.contains("more than 64 levels"), "{error}");

@@ -1,5 +1,5 @@
 use super::*;
-use crate::full;
+use crate::{certificate, full};
 use std::pin::Pin;
 use std::task::{Context, Waker};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
@@ -75,6 +75,33 @@ async fn a_connection_that_opens_as_the_server_stops_gets_its_answer() {
         serving.await.unwrap();
         assert!(start.elapsed() <= ON_ITS_WAY);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_speak_tls_delays_no_stop() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let name = format!("ratelimitd-silent-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let files = certificate::Files {
+        certificate: folder.join("certificate.pem"),
+        key: folder.join("key.pem"),
+        client_ca: None,
+    };
+    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    let certificate = Certificate::read("listen", files).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+
+    let (_client, stream) = duplex(1 << 16);
+    let phase = watch::Sender::new(Phase::Stopped);
+    let server = Server::new(Bounds::default(), phase.subscribe()).over_tls(certificate);
+    let start = Instant::now();
+    let waiting = vec![(stream, PEER.parse().unwrap())];
+    let accept = || pending::<io::Result<(DuplexStream, SocketAddr)>>();
+    let answers = Answers::Operators(Router::new());
+    server.serve_each(accept, || waiting, answers).await;
+    assert!(start.elapsed() <= ON_ITS_WAY);
 }
 
 async fn empty(_: Request<Incoming>, _: Heads) -> Response<Body> {

@@ -72,12 +72,21 @@ fn each_file_of_limits_has_no_mistake() {
         .map(|rest| rest.split("```").next().unwrap().to_owned())
         .collect();
     assert_eq!(texts.len(), 2);
-    texts.extend([limits, read("deploy/compose/limits.toml")]);
+    texts.extend([limits, read("deploy/compose/limits/limits.toml")]);
     for text in texts {
         let file = File::new("limits.toml", &text);
         let redis = [("REDIS_URL", "redis://127.0.0.1:1/")];
         let table = printed_with(&["check", file.path()], &redis);
         assert!(table.contains("policy"), "{text}\n{table}");
+    }
+}
+
+#[test]
+fn the_folder_of_the_limits_is_mounted_and_not_the_file() {
+    for file in ["deploy/compose/docker-compose.yml", "deploy/Dockerfile"] {
+        let text = read(file);
+        assert!(text.contains("./limits:/etc/ratelimitd:ro"), "{file}");
+        assert!(!text.contains("limits.toml:/"), "{file}");
     }
 }
 

@@ -307,6 +307,28 @@ fn a_unix_socket_is_served_and_one_that_was_left_behind_is_replaced() {
 }
 
 #[test]
+fn a_proxy_on_a_unix_socket_tells_the_client_if_the_file_trusts_it() {
+    let limits = "[policies.address]\nquota = \"1/hour\"\nkey = \"client_ip\"\n[proxies]\n\
+        unix_socket = true\nheader = \"x-forwarded-for\"\n";
+    let file = File::new("limits.toml", limits);
+    let path = path("proxy.sock");
+    let address = format!("unix:{}", path.display());
+    let _server = Server::start(&[file.path(), "--sample", "--listen", &address]);
+    for (target, client, status) in [
+        ("/", "192.0.2.1", "200"),
+        ("/", "192.0.2.1", "429"),
+        ("/", "192.0.2.2", "200"),
+        ("/_limit/check", "192.0.2.2", "429"),
+        ("/_limit/check", "192.0.2.3", "200"),
+    ] {
+        let fields = format!("{HOST}x-forwarded-for: {client}\r\n");
+        let answer = get_over(UnixStream::connect(&path).unwrap(), target, &fields);
+        let expected = format!("HTTP/1.1 {status}");
+        assert!(answer.starts_with(&expected), "{target} {client} {answer}");
+    }
+}
+
+#[test]
 fn the_healthcheck_speaks_tls_and_asks_unix_sockets() {
     let own = Certificate::new();
     let (certificate, key) = (own.certificate.path(), own.key.path());

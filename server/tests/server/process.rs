@@ -230,6 +230,23 @@ fn a_store_that_is_away_at_the_start_makes_the_server_unready() {
 }
 
 #[test]
+fn the_store_of_descriptors_alone_makes_the_server_unready_too() {
+    let limit = |quota: &str| {
+        format!("[[envoy]]\ndomain = \"shop\"\nentries = [\"tenant\"]\nquota = \"{quota}\"\n")
+    };
+    for limits in [limit("9/minute"), limit("unlimited")] {
+        let text = format!("{limits}[store]\nredis = \"redis://127.0.0.1:1/\"\n");
+        let file = File::new("limits.toml", &text);
+        let server = Server::start(&[file.path()]);
+        let (code, error) = server.healthcheck();
+        assert_eq!(code, Some(1), "{limits}");
+        assert_eq!(error, "not ready: the store has not answered yet\n");
+    }
+    let file = File::new("limits.toml", &limit("9/minute"));
+    Server::start(&[file.path()]).wait_until_ready_is(200);
+}
+
+#[test]
 fn the_signal_to_stop_makes_it_unready_and_then_ends_it() {
     let mut server = Server::start(&["--sample", "--lame-duck", "1h"]);
     server.wait_until_ready_is(200);

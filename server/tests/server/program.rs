@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -147,10 +148,69 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
             ],
             "--upstream: \"ftp://a\" is neither http nor https",
         ),
+        (
+            &["serve", "--charge-refused"],
+            "--charge-refused is about descriptors",
+        ),
+        (
+            &["serve", "--shadow-descriptors"],
+            "--shadow-descriptors is about descriptors",
+        ),
+        (
+            &["serve", "--headers", "envoy"],
+            "--headers is about descriptors",
+        ),
+        (
+            &["serve", "--stats", "envoy"],
+            "--stats is about descriptors",
+        ),
+        (
+            &["serve", "--grpc-deadline", "1s"],
+            "name LIMITS or --ratelimit-config, or leave out the flag",
+        ),
+        (
+            &["serve", "--grpc-certificate", "a", "--grpc-key", "b"],
+            "--grpc is none, so nothing speaks TLS there; give --grpc an address",
+        ),
     ] {
         let (code, error) = failed(arguments, &[]);
         assert_eq!(code, Some(1), "{arguments:?} {error}");
         assert!(error.contains(expected), "{arguments:?} {error}");
+    }
+}
+
+#[test]
+fn credentials_in_the_url_of_the_upstream_are_refused_and_not_shown() {
+    for url in [
+        "http://ann:hunter2@a",
+        "http://ann:hunter2@a/b",
+        "ann:hunter2 @",
+    ] {
+        let arguments = ["serve", "--ops", "none", "--listen", "127.0.0.1:0"];
+        let (code, error) = failed(&[&arguments[..], &["--upstream", url]].concat(), &[]);
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.starts_with("--upstream: the URL has an @"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn a_token_that_other_users_may_read_is_told() {
+    let token = File::new("token", "0123456789abcdef\n");
+    for (mode, expected) in [(0o644, true), (0o640, false)] {
+        fs::set_permissions(token.path(), PermissionsExt::from_mode(mode)).unwrap();
+        let arguments = [
+            "serve",
+            "--listen",
+            "none",
+            "--ops",
+            "none",
+            "--ops-token-file",
+        ];
+        let (code, error) = failed(&[&arguments[..], &[token.path()]].concat(), &[]);
+        assert_eq!(code, Some(1), "{error}");
+        let is_told = error.contains("--ops-token-file: ") && error.contains("`chmod o-r`");
+        assert_eq!(is_told, expected, "{mode:o} {error}");
     }
 }
 

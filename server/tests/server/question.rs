@@ -101,6 +101,29 @@ async fn each_proxy_asks_in_its_own_words() {
     }
 }
 
+#[tokio::test]
+async fn a_limit_by_host_is_that_of_the_original_host() {
+    let limits = "
+        [policies.shop]
+        quota = \"1/minute\"
+        key = { header = \"host\" }
+        when = { header = { host = [\"shop.example\", \"blog.example\"] } }
+    ";
+    let scene = Scene::new(limits).await;
+    for (host, status) in [
+        ("shop.example", 200),
+        ("shop.example", 429),
+        ("blog.example", 200),
+        ("other.example", 200),
+        ("other.example", 200),
+        ("blog.example", 429),
+    ] {
+        let field = format!("x-forwarded-host: {host}");
+        let answer = scene.get("/_limit/check", &[&field]).await;
+        assert_eq!(answer.status(), status, "{host}");
+    }
+}
+
 /// The limits, and how many requests they let pass.
 const REFUSING: [(&str, &str, u16, usize); 6] = [
     (
@@ -258,6 +281,25 @@ async fn nginx_as_the_guide_configures_it_refuses_what_the_gateway_cannot_read()
         let answer = ask_at(nginx.addresses[0], &head).await;
         let shown: String = fields.chars().take(30).collect();
         assert_eq!(answer.status(), expected, "{shown}");
+    }
+}
+
+/// By default nginx asks with the host of `proxy_pass`, which is that of all sites.
+#[tokio::test(flavor = "multi_thread")]
+async fn nginx_as_the_guide_configures_it_tells_the_host() {
+    let limits = "[policies.a]\nquota = \"1/minute\"\nkey = { header = \"host\" }\n";
+    let scene = Scene::new(limits).await;
+    let upstream = Scene::new(super::scene::WIDE).await;
+    let nginx = of_the_guide(scene.address, upstream.address, LONG);
+    for (fields, expected) in [
+        ("host: shop.example", 200),
+        ("host: blog.example", 200),
+        ("host: SHOP.example.", 429),
+        ("host: blog.example:80\r\nx-forwarded-host: other", 429),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nconnection: close\r\n{fields}\r\n\r\n");
+        let answer = ask_at(nginx.addresses[0], &head).await;
+        assert_eq!(answer.status(), expected, "{fields}");
     }
 }
 

@@ -387,6 +387,40 @@ async fn of_quotas_one_has_to_have_room() {
 }
 
 #[tokio::test]
+async fn a_wait_ends_when_the_request_would_pass() {
+    let limit = |key: &str, limit: &str| format!("- key: {key}\n  rate_limit: {{ {limit} }}\n");
+    let quota = |key: &str, its: &str| format!("{}  quota_mode: true\n", limit(key, its));
+    let file = [
+        "domain: shop\ndescriptors:\n".to_owned(),
+        quota("minute", "unit: minute, requests_per_unit: 1"),
+        quota("day", "unit: day, requests_per_unit: 1"),
+        quota("wide", "unit: day, requests_per_unit: 100"),
+        limit("second", "unit: second, requests_per_unit: 1"),
+        limit("hour", "unit: hour, requests_per_unit: 1"),
+        limit("never", "unit: hour, requests_per_unit: 0"),
+    ]
+    .concat();
+    for (keys, expected) in [
+        (&["day", "wide", "second"][..], Some("1")),
+        (&["minute", "day"], Some("60")),
+        (&["day", "minute"], Some("60")),
+        (&["minute", "day", "hour"], Some("3600")),
+        (&["hour", "second"], Some("3600")),
+        (&["never", "hour"], None),
+        (&["hour", "never"], None),
+    ] {
+        let scene = Scene::new(&file);
+        let of = |key: &&str| descriptor(&[(key, "")]);
+        for key in keys.iter().filter(|key| **key != "wide") {
+            scene.ask(vec![of(key)]).await;
+        }
+        let refused = scene.ask(keys.iter().map(of).collect()).await;
+        assert!(!passes(&refused), "{keys:?}");
+        assert_eq!(header(&refused, "retry-after"), expected, "{keys:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_headers_are_theirs_if_they_are_chosen() {
     let scene = Scene::with(
         FILE,

@@ -164,6 +164,11 @@ impl Proxies {
         }
     }
 
+    /// Returns whether the other end of a [Unix socket](Self::unix_socket) is trusted, which has no address.
+    pub fn trust_unix_socket(&self) -> bool {
+        self.unix_socket
+    }
+
     /// Returns whether they are named by loopback addresses alone.
     pub(super) fn are_on_this_machine(&self) -> bool {
         match &self.chain {
