@@ -84,7 +84,7 @@ mod tests {
             (
                 "sliding-log 70000/minute up-to 70000",
                 0.5,
-                "sliding-log 35000/minute up-to 35000",
+                "sliding-log 35000/minute",
             ),
             (
                 "sliding-slots 10/minute slots 60",

@@ -157,11 +157,11 @@ impl Schedule {
 
     /// Returns the same intervals with each limit changed, such as that of one node.
     pub(super) fn with_each_limit(self, change: &dyn Fn(Limit) -> Limit) -> Self {
-        let changed = |its: &Change| match its {
+        let with = |its: &Change| match its {
             Change::Limit(limit) => Change::Limit(change(*limit)),
             Change::Share(share) => Change::Share(*share),
         };
-        let changes: Vec<_> = self.0.changes.iter().map(changed).collect();
+        let changes: Vec<_> = self.0.changes.iter().map(with).collect();
         let own = self.algorithm(0).with_each_limit(change);
         Self::new(self.0.timetable, own, &changes).unwrap_or(self)
     }
