@@ -81,13 +81,12 @@ impl Tree {
     /// ```
     pub fn share(mut self, name: &str, key: impl Extract, share: f64) -> Self {
         let name = format!("{}.{name}", self.name);
-        let made = match self.levels.last() {
-            Some(above) => above.share(name, share),
-            None => {
-                let remedy =
-                    "begin with `level`: nothing is above the root, of which it could have a share";
-                Err(ConfigError::quoting("share", &name, remedy))
-            }
+        let made = if let Some(above) = self.levels.last() {
+            above.share(name, share)
+        } else {
+            let remedy =
+                "begin with `level`: nothing is above the root, of which it could have a share";
+            Err(ConfigError::quoting("share", &name, remedy))
         };
         match made {
             Ok(policy) => self.levels.push(policy.key(key)),

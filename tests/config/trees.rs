@@ -407,7 +407,11 @@ fn a_file_and_an_explanation_are_shown_as_a_tree() {
              spend.user  fixed-window 2/hour     policy  line 8\n\
          calls           anchored-window 9/hour  policy  line 12\n"
     );
-    let depths: Vec<_> = understood.rows().iter().map(|row| row.depth()).collect();
+    let depths: Vec<_> = understood
+        .rows()
+        .iter()
+        .map(tower_ratelimit_config::Row::depth)
+        .collect();
     assert_eq!(depths, [0, 1, 2, 0]);
     assert_eq!(understood.rows()[2].policy(), "spend.user");
     let explained = config.explain(

@@ -16,6 +16,7 @@ use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
 use super::fair;
 use super::first_of::{self, FirstOf};
 use super::keys::{KEY, networks};
+use super::levels::Declared;
 use super::levels::LevelFields;
 use super::limits::LIMIT;
 use super::load;
@@ -365,13 +366,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         prices: root.get("prices").map(prices_or_none),
     });
     let concurrency = root.get("concurrency").and_then(load::concurrency);
-    let policies = if root.lacks("policies") && root.get("envoy").is_some() {
-        Some(Vec::new())
-    } else {
-        let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
-        let table = root.need("policies", remedy);
-        table.and_then(|at| policies(at))
-    };
+    let policies = declared_policies(&root);
     let modes = Modes::new();
     let mut builders = Builders::of(at, &modes, read_store);
     ROOT.apply(&root, &mut builders);
@@ -452,6 +447,15 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         resolver,
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
+}
+
+/// Reads the policies, which a file for Envoy alone may do without.
+fn declared_policies<'a>(root: &TableAt<'a>) -> Option<Vec<Declared<'a>>> {
+    if root.lacks("policies") && root.get("envoy").is_some() {
+        return Some(Vec::new());
+    }
+    let remedy = "a file without policies limits nothing; add one, such as [policies.minute]";
+    policies(root.need("policies", remedy)?)
 }
 
 /// Returns how many levels are above each policy that is below a root. A level follows the one above it.

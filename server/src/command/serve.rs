@@ -189,12 +189,7 @@ impl Serve {
             rate_limits: rate_limits.clone(),
             certificates: certificates.into_iter().flatten().cloned().collect(),
         };
-        for certificate in files.certificates.clone() {
-            tokio::spawn(certificate.follow());
-        }
-        if let Some(rate_limits) = rate_limits.clone() {
-            tokio::spawn(rate_limits.follow());
-        }
+        files.follow();
         let bounds = server::Bounds::from(&self.bounds);
         let server =
             |certificate| Server::new(bounds.clone(), phase.subscribe()).over_tls(certificate);

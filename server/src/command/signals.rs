@@ -18,6 +18,16 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// Reads the files again that change on their own.
+    pub(super) fn follow(&self) {
+        for certificate in &self.certificates {
+            tokio::spawn(certificate.clone().follow());
+        }
+        if let Some(rate_limits) = &self.rate_limits {
+            tokio::spawn(rate_limits.clone().follow());
+        }
+    }
+
     /// It reads from the disk. The log and the status have the mistakes.
     fn reload(&self) {
         self.limits.reload();

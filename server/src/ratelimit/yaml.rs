@@ -302,7 +302,7 @@ mod tests {
         let error = refused(&format!("a: &a {long}\nb: [{aliases}]\n"));
         assert!(error.contains("more than 16777216 bytes"), "{error}");
         // Each anchor has a copy of what is in it.
-        let nested: String = (0..17).map(|level| format!("&a{level} [")).collect();
+        let nested = (0..17).fold(String::new(), |text, level| text + &format!("&a{level} ["));
         let error = refused(&format!("{nested}{long}{}", "]".repeat(17)));
         assert!(error.contains("more than 16777216 bytes"), "{error}");
 
