@@ -44,7 +44,15 @@ impl Looks {
         let is_pending = |look: &_| matches!(look, Some(PlanLookup::Pending(_)));
         match self.0 {
             Some(looks) if looks.iter().any(is_pending) => Reply::later(found(looks)),
-            known => Reply::Now(Looks(known).now()),
+            looks => {
+                let known = |look: Option<PlanLookup>| match look? {
+                    // For a request that does not wait, `now` would refuse nothing.
+                    PlanLookup::Known(finding) => Some(finding),
+                    pending @ PlanLookup::Pending(_) => Some(pending.now()),
+                };
+                let findings = looks.map(|looks| looks.into_iter().map(known).collect());
+                Reply::Now(Findings(findings))
+            }
         }
     }
 }
