@@ -314,7 +314,7 @@ impl Policies {
     #[inline]
     pub(super) fn conclude_allowed(&self, charges: &[Charge], outcomes: &mut Outcomes) {
         self.prices.convert_to_units(charges, outcomes);
-        if outcomes.is_degraded() && self.groups.is_some() {
+        if self.groups.is_some() && outcomes.is_degraded() {
             return self.count_payers(charges, outcomes);
         }
         self.count(self.tallies(charges), Decided::Outcomes(outcomes));
