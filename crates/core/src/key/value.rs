@@ -99,20 +99,16 @@ impl Key {
     /// Returns whether it is [`MISSING`](Self::MISSING), or the key of a level of a tree, or of a tenant, whose own part is that.
     ///
     /// Of a [branch](Self::branch) that is too long to be kept as it is, that is not known, and it is not.
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::key::Key;
+    ///
+    /// assert!(Key::branch("acme", &[Key::MISSING]).is_missing());
+    /// assert!(!Key::branch("acme", &[]).is_missing());
+    /// ```
     pub fn is_missing(&self) -> bool {
-        match self.kind() {
-            Kind::Missing => true,
-            Kind::Branch => self.with_bytes(|bytes| {
-                let mut parts = bytes.get(HEAD..).unwrap_or_default();
-                let mut last = None;
-                while let Some((&[kind, len], value)) = parts.split_first_chunk() {
-                    last = Kind::numbered(kind);
-                    parts = value.get(len.into()..).unwrap_or_default();
-                }
-                matches!(last, Some(Kind::Missing))
-            }),
-            _ => false,
-        }
+        self.leaf() == Self::MISSING
     }
 
     /// Returns the name of this key in a store that several processes share.
