@@ -1,7 +1,7 @@
-//! The connection to the upstream over which calls of gRPC go.
+//! The connections to the upstream over which calls of gRPC go.
 //!
-//! The client of hyper-util keeps connections for each authority of its requests, and here each client chooses one. This is
-//! a single connection, whatever authorities the calls have.
+//! The client of hyper-util keeps connections for each authority of its requests, and here each client chooses one. Here calls share
+//! a connection, whatever authorities they have, until so many are under way on it that the upstream may take no more.
 
 use std::sync::Arc;
 
@@ -24,14 +24,37 @@ pub(crate) struct Calls {
     upstream: Uri,
     connector: HttpsConnector<HttpConnector>,
     /// The lock is held while a connection opens, so that the calls of that time share it.
-    connection: Arc<Mutex<Option<Connection>>>,
+    connections: Arc<Mutex<Vec<Connection>>>,
 }
+
+/// The most calls that are under way on a connection before another one opens. Servers take 100 at least, by the advice of RFC 9113,
+/// section 6.5.2; beyond that, the calls of one client would keep those of others waiting.
+const MOST: usize = 100;
 
 /// The bytes of one response that may wait for the client. Those of all have no other bound, or a few clients that take nothing would
 /// leave the others without responses.
 const UNTAKEN: u32 = 64 * 1024;
 
-type Connection = SendRequest<Watched<RequestBody>>;
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Watched<RequestBody>>,
+    /// Each call that is under way has a clone.
+    calls: Arc<()>,
+}
+
+/// A call that is under way, in the extensions of its response: it lasts as long as the body does.
+#[derive(Clone, Debug)]
+pub(crate) struct UnderWay(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+
+impl Connection {
+    fn calls(&self) -> usize {
+        Arc::strong_count(&self.calls) - 1
+    }
+
+    fn begin(&self) -> (SendRequest<Watched<RequestBody>>, UnderWay) {
+        (self.sender.clone(), UnderWay(Arc::clone(&self.calls)))
+    }
+}
 
 /// A call that got no response.
 #[derive(Debug)]
@@ -45,7 +68,7 @@ impl Calls {
         Self {
             upstream,
             connector,
-            connection: Arc::default(),
+            connections: Arc::default(),
         }
     }
 
@@ -55,12 +78,16 @@ impl Calls {
     ) -> Result<Response<Incoming>, NoResponse> {
         let mut may_try_again = true;
         loop {
-            let mut connection = self.connection().await.map_err(|error| NoResponse {
-                has_connected: false,
-                error,
-            })?;
+            let (mut connection, call_under_way) =
+                self.connection().await.map_err(|error| NoResponse {
+                    has_connected: false,
+                    error,
+                })?;
             let mut error = match connection.try_send_request(call).await {
-                Ok(response) => return Ok(response),
+                Ok(mut response) => {
+                    response.extensions_mut().insert(call_under_way);
+                    return Ok(response);
+                }
                 Err(error) => error,
             };
             match error.take_message() {
@@ -79,10 +106,18 @@ impl Calls {
         }
     }
 
-    async fn connection(&self) -> Result<Connection, BoxError> {
-        let mut place = self.connection.lock().await;
-        if let Some(open) = place.as_ref().filter(|it| !it.is_closed()) {
-            return Ok(open.clone());
+    async fn connection(&self) -> Result<(SendRequest<Watched<RequestBody>>, UnderWay), BoxError> {
+        let mut connections = self.connections.lock().await;
+        // Of those without a call, one stays for the next.
+        let mut is_one_idle = false;
+        connections.retain(|it| {
+            let is_idle = it.calls() == 0;
+            let stays = !it.sender.is_closed() && !(is_idle && is_one_idle);
+            is_one_idle |= is_idle && stays;
+            stays
+        });
+        if let Some(open) = connections.iter().find(|it| it.calls() < MOST) {
+            return Ok(open.begin());
         }
         let stream = self
             .connector
@@ -94,13 +129,18 @@ impl Calls {
             .timer(TokioTimer::new())
             .initial_stream_window_size(UNTAKEN)
             .initial_connection_window_size(LARGEST_WINDOW);
-        let (opened, driver) = builder.handshake(stream).await?;
+        let (sender, driver) = builder.handshake(stream).await?;
         tokio::spawn(async move {
             if let Err(error) = driver.await {
                 tracing::debug!("the connection to the upstream broke off: {error}");
             }
         });
-        *place = Some(opened.clone());
-        Ok(opened)
+        let opened = Connection {
+            sender,
+            calls: Arc::default(),
+        };
+        let begun = opened.begin();
+        connections.push(opened);
+        Ok(begun)
     }
 }

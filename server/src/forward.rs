@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::copy_bidirectional;
 
-use crate::calls::{Calls, NoResponse};
+use crate::calls::{Calls, NoResponse, UnderWay};
 use crate::counted::Counted;
 use crate::stall::{Progress, RequestBody, Stalled, Watched};
 use crate::tls::{self, Roots};
@@ -241,6 +241,7 @@ fn incoming(
     let client = client.filter(|_| has_switched && fields::switches(response.headers()));
     let upstream = hyper::upgrade::on(&mut response);
     let (mut parts, body) = response.into_parts();
+    let call_under_way = parts.extensions.remove::<UnderWay>();
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
     if parts.headers.contains_key(TRANSFER_ENCODING) {
@@ -263,8 +264,12 @@ fn incoming(
         }
         None => {}
     }
-    let body = body.map_err(Into::into).boxed_unsync();
-    Response::from_parts(parts, body)
+    let body = body.map_err(move |error| {
+        // It ends with the body.
+        let _ = &call_under_way;
+        error.into()
+    });
+    Response::from_parts(parts, body.boxed_unsync())
 }
 
 /// Passes bytes of another protocol both ways, until both sides have ended.

@@ -138,6 +138,49 @@ async fn long(listener: TcpListener, bytes: usize) {
     }
 }
 
+/// An upstream takes so many calls of a connection at once, and other calls of it wait.
+#[tokio::test]
+async fn calls_that_do_not_end_leave_others_theirs() {
+    let (listener, upstream) = listener().await;
+    let connections = Arc::new(AtomicUsize::new(0));
+    let accepted = Arc::clone(&connections);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            accepted.fetch_add(1, Ordering::Relaxed);
+            let service = service_fn(|_: Request<Incoming>| async {
+                let body =
+                    StreamBody::new(tokio_stream::pending::<Result<Frame<Bytes>, Infallible>>());
+                Ok::<_, Infallible>(Response::new(body))
+            });
+            let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            builder.max_concurrent_streams(100);
+            tokio::spawn(builder.serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    let limits = "[policies.address]\nquota = \"1000/minute\"\nkey = \"client_ip\"\n";
+    let scene = Scene::before(&upstream, limits).await;
+    let call = || {
+        let call = Request::post("http://a/a.B/C").header("content-type", "application/grpc");
+        call.body(Empty::<Bytes>::new()).unwrap()
+    };
+    let mut clients = Vec::new();
+    let mut begin = async |calls: usize| {
+        let stream = TokioIo::new(scene.connect().await);
+        let opened = http2::handshake(TokioExecutor::new(), stream);
+        let (mut client, connection) = opened.await.unwrap();
+        tokio::spawn(connection);
+        let mut begun = Vec::new();
+        for _ in 0..calls {
+            let response = tokio::time::timeout(LONG, client.send_request(call()));
+            begun.push(response.await.unwrap().unwrap());
+        }
+        clients.push(client);
+        begun
+    };
+    let _open = [begin(90).await, begin(90).await];
+    assert_eq!(connections.load(Ordering::Relaxed), 2);
+}
+
 /// All calls share one connection to the upstream.
 #[tokio::test]
 async fn calls_whose_responses_nobody_takes_leave_others_theirs() {
