@@ -26,12 +26,12 @@ pub(crate) const FIRST: Duration = Duration::from_secs(30);
 pub(crate) struct Activity {
     /// The time until the next request, and for a client to take more of a response.
     idle: Duration,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ConnectionState>>,
     has_begun: Arc<Notify>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     /// The requests that the client has sent and the gateway has not answered, or not as far as the client would read.
     waiting: usize,
     /// Whether the requests are those of HTTP/2, once the first has arrived.
@@ -76,7 +76,7 @@ pin_project! {
 impl Activity {
     /// A connection that has just opened.
     pub(crate) fn new(idle: Duration) -> Self {
-        let state = State {
+        let state = ConnectionState {
             waiting: 0,
             is_http2: None,
             is_old: false,
@@ -155,7 +155,7 @@ impl Activity {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

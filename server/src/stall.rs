@@ -16,11 +16,11 @@ use tower_ratelimit::middleware::ReadBody;
 /// The time of the last progress of a request, and the side that keeps the other waiting. A long upload is no stall.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProgressState>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct ProgressState {
     last: Instant,
     /// Whether the upstream would take more of the request than has arrived.
     waits_for_client: bool,
@@ -57,7 +57,7 @@ pin_project! {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let state = State {
+        let state = ProgressState {
             last: Instant::now(),
             waits_for_client: false,
             has_broken_off: false,
@@ -135,7 +135,7 @@ impl Progress {
         self.state().has_broken_off
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
