@@ -139,8 +139,8 @@ impl Progress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the upstream has got when it asked for more of the request.
-    fn asked<T>(&self, more: &Poll<T>) {
+    /// Notes what the upstream has got when it polled for more of the request.
+    fn polled<T>(&self, more: &Poll<T>) {
         let mut state = self.state();
         let has_waited = std::mem::replace(&mut state.waits_for_client, more.is_pending());
         if !(state.waits_for_client && has_waited) {
@@ -159,7 +159,7 @@ impl<B: Body<Data = Bytes>> Body for Watched<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let polled = this.inner.as_mut().poll_frame(cx);
-        this.progress.asked(&polled);
+        this.progress.polled(&polled);
         match polled {
             Poll::Ready(Some(Err(error))) => {
                 this.progress.state().has_broken_off = true;

@@ -156,10 +156,7 @@ fn send_arrivals(
     let requests = usize::try_from(load.requests).unwrap_or(usize::MAX);
     let times = arrivals.times(load.seed).take(requests);
     for time in times.take_while(|time| *time < load.length) {
-        while let Some(rest) = time
-            .checked_sub(run.now())
-            .filter(|rest| !rest.is_zero())
-        {
+        while let Some(rest) = time.checked_sub(run.now()).filter(|rest| !rest.is_zero()) {
             if *run.stop.borrow() {
                 return unsent;
             }

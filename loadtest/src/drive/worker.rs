@@ -72,7 +72,7 @@ struct WorkerThread {
 /// The time that pending requests have for their answer when the run ends.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The wait of a refused client that was told no time.
+/// The wait of a refused client that got no time.
 const UNTOLD: Duration = Duration::from_secs(1);
 
 /// Runs the workers of one thread to their end.

@@ -246,7 +246,10 @@ impl AdaptiveConcurrencyBuilder {
                 .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
         };
         let partitions = Partitions::new(self.partitions);
-        AdaptiveConcurrency::of(self.name, SharedCounts::new(bounds, partitions, self.freezing))
+        AdaptiveConcurrency::of(
+            self.name,
+            SharedCounts::new(bounds, partitions, self.freezing),
+        )
     }
 
     fn check(&self) -> Result<(), ConfigError> {
