@@ -49,7 +49,7 @@ pin_project! {
         Calling {
             #[pin]
             future: F,
-            // Whether the stream of the answer has an event for which the client has not asked.
+            // Whether the stream of the answer has an event that the client does not want.
             has_usage: bool,
         },
         Refused {
@@ -65,7 +65,7 @@ pub(super) struct Reader<S> {
     pub(super) inner: S,
 }
 
-/// A request about which the limits are asked.
+/// A request that is decided ahead of its body.
 struct Looked<S> {
     reader: Reader<S>,
     looking: Box<LookingAhead>,
@@ -215,15 +215,15 @@ where
                     };
                 }
                 StageProj::Looking { request: looked } => {
-                    let Some(asked) = looked.as_mut() else {
+                    let Some(pending) = looked.as_mut() else {
                         return Poll::Pending;
                     };
-                    let (Looked { looking, .. }, request) = &mut **asked;
+                    let (Looked { looking, .. }, request) = &mut **pending;
                     let refusal = ready!(looking.poll(request, cx));
-                    let Some(asked) = looked.take() else {
+                    let Some(pending) = looked.take() else {
                         return Poll::Pending;
                     };
-                    match (refusal, *asked) {
+                    match (refusal, *pending) {
                         (Some(response), _) => Stage::refused(response),
                         (None, (looked, request)) => Stage::reading(looked.reader, request),
                     }
