@@ -124,8 +124,8 @@ pub mod __internal {
 
     pub use crate::key::extract::any::AnyKey;
     pub use crate::key::extract::path::normal_path;
+    pub use crate::middleware::enforcer::trying::Trial;
     pub use crate::middleware::explanation::{Considered, Explanation};
-    pub use crate::middleware::gate::trying::Trial;
     pub use crate::middleware::shadow::Shadow;
     pub use crate::policy::logged::Logged;
     pub use crate::response::saturated::saturated;

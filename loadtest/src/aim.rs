@@ -1,6 +1,6 @@
 //! The servers of a run: on this machine, unless an option names another one.
 //!
-//! A name is resolved once, and the address is kept. Proxies in the environment and redirects are not followed.
+//! A name is resolved once, and the address is stored. Proxies in the environment and redirects are not followed.
 
 use std::error::Error;
 use std::fmt;

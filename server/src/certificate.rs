@@ -36,10 +36,10 @@ pub struct Certificate {
     /// The flag of the listener.
     flag: &'static str,
     files: Arc<Files>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<CertificateState>>,
 }
 
-struct State {
+struct CertificateState {
     config: Arc<ServerConfig>,
     /// When the first certificate of those in force expires, in seconds since 1970.
     expiration: i64,
@@ -67,7 +67,7 @@ impl Certificate {
         let texts = files.read(flag)?;
         let (config, expiration) = files.config(flag, &texts)?;
         warn_of_readers(&format!("{flag}-key"), &files.key);
-        let state = State {
+        let state = CertificateState {
             config: Arc::new(config),
             expiration,
             newest: Ok(texts),
@@ -130,7 +130,7 @@ impl Certificate {
         self.lock().error.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CertificateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

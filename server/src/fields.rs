@@ -105,12 +105,12 @@ pub(crate) fn tell_the_client(
     headers: &mut HeaderMap,
     client: &Client,
     is_proxy: bool,
-    told_in: Option<&HeaderName>,
+    client_header: Option<&HeaderName>,
 ) {
     if !is_proxy {
         let forged: Vec<HeaderName> = headers
             .keys()
-            .filter(|name| is_forwarding(name.as_str()) || Some(*name) == told_in)
+            .filter(|name| is_forwarding(name.as_str()) || Some(*name) == client_header)
             .cloned()
             .collect();
         for name in forged {
@@ -171,8 +171,8 @@ mod tests {
             scheme: "http",
             heads: Heads::default(),
         };
-        let told_in = HeaderName::from_static("cf-connecting-ip");
-        tell_the_client(&mut parts.headers, &client, is_proxy, Some(&told_in));
+        let client_header = HeaderName::from_static("cf-connecting-ip");
+        tell_the_client(&mut parts.headers, &client, is_proxy, Some(&client_header));
         parts.headers
     }
 
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn only_a_proxy_tells_of_others() {
-        let told = [
+        let sent = [
             ("x-forwarded-for", "198.51.100.1"),
             ("x-forwarded-for", "10.0.0.1"),
             ("x-forwarded-proto", "https"),
@@ -223,7 +223,7 @@ mod tests {
             ("x-rewrite-url", "/admin"),
             ("cf-connecting-ip", "198.51.100.1"),
         ];
-        let headers = forwarded(&told, true);
+        let headers = forwarded(&sent, true);
         assert_eq!(
             headers["x-forwarded-for"],
             "198.51.100.1, 10.0.0.1, 192.0.2.7"
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(headers["x-forwarded-prefix"], "/api");
         assert_eq!(headers["cf-connecting-ip"], "198.51.100.1");
 
-        let headers = forwarded(&told, false);
+        let headers = forwarded(&sent, false);
         assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
         assert_eq!(headers["x-forwarded-proto"], "http");
         assert_eq!(headers["x-forwarded-host"], "example.com");

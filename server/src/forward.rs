@@ -21,7 +21,7 @@ use crate::calls::{Calls, NoResponse, UnderWay};
 use crate::counted::Counted;
 use crate::stall::{Progress, RequestBody, Stalled, Watched};
 use crate::tls::{self, Roots};
-use crate::{Body, fields, told, trace};
+use crate::{Body, fields, text_response, trace};
 
 /// The time within which a connection to the upstream has to open.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(crate) struct Sender {
     /// Whether the peer may tell the address of the client.
     pub(crate) is_proxy: bool,
     /// The header in which proxies tell it, by the file.
-    pub(crate) told_in: Option<HeaderName>,
+    pub(crate) client_header: Option<HeaderName>,
     pub(crate) counted: Counted,
     /// The `traceparent` of the span of the request.
     pub(crate) span: Option<HeaderValue>,
@@ -125,7 +125,7 @@ impl Upstream {
     /// send its request.
     pub(crate) async fn answer(self, mut request: Request<RequestBody>) -> Response<Body> {
         let Some(sender) = request.extensions_mut().remove::<Sender>() else {
-            return told(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
+            return text_response(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
         };
         sender.arrival.is_over();
         // Bytes after a body could be taken for bytes of the other protocol.
@@ -139,23 +139,23 @@ impl Upstream {
         let progress = Progress::new();
         let Some(request) = self.outgoing(request, &sender, client.is_some(), is_grpc, &progress)
         else {
-            return told(StatusCode::BAD_REQUEST, "this target cannot be forwarded");
+            return text_response(StatusCode::BAD_REQUEST, "this target cannot be forwarded");
         };
         match progress
             .within(self.timeout, self.send(request, is_grpc))
             .await
         {
             Ok(Ok(response)) => incoming(response, client, &sender),
-            Ok(Err(_)) if progress.has_broken_off() => told(
+            Ok(Err(_)) if progress.has_broken_off() => text_response(
                 StatusCode::BAD_REQUEST,
                 "the body of the request breaks off, or is malformed",
             ),
             Ok(Err(error)) => failed(&error, trace_id),
             // A stream of gRPC may stay open with nothing to send, and waits for its response.
-            Err(Stalled::Client) if !is_grpc => told(StatusCode::REQUEST_TIMEOUT, LATE),
+            Err(Stalled::Client) if !is_grpc => text_response(StatusCode::REQUEST_TIMEOUT, LATE),
             Err(Stalled::Client | Stalled::Upstream) => {
                 tracing::warn!(trace_id, "the upstream did not answer in time");
-                told(
+                text_response(
                     StatusCode::GATEWAY_TIMEOUT,
                     "the upstream did not answer in time",
                 )
@@ -190,8 +190,13 @@ impl Upstream {
         let has_unknown_length = !body.is_end_stream() && body.size_hint().exact().is_none();
         let takes_trailers = fields::takes_trailers(&parts.headers);
         fields::leave_the_connection(&mut parts.headers, |name| sender.counted.reads(name));
-        let told_in = sender.told_in.as_ref();
-        fields::tell_the_client(&mut parts.headers, &sender.client, sender.is_proxy, told_in);
+        let client_header = sender.client_header.as_ref();
+        fields::tell_the_client(
+            &mut parts.headers,
+            &sender.client,
+            sender.is_proxy,
+            client_header,
+        );
         if let Some(span) = &sender.span {
             trace::go_on(&mut parts.headers, span);
         }
@@ -257,7 +262,7 @@ fn incoming(
             tokio::spawn(tunnel(client, upstream));
         }
         None if has_switched => {
-            return told(
+            return text_response(
                 StatusCode::BAD_GATEWAY,
                 "the upstream switched protocols unasked",
             );
@@ -287,15 +292,15 @@ fn failed(failure: &NoResponse, trace_id: Option<&str>) -> Response<Body> {
     let causes: Vec<String> = causes(failure).map(ToString::to_string).collect();
     tracing::warn!(trace_id, "the upstream failed: {}", causes.join(": "));
     if is_timeout(failure) {
-        return told(
+        return text_response(
             StatusCode::GATEWAY_TIMEOUT,
             "the upstream cannot be reached in time",
         );
     }
     if !failure.has_connected {
-        return told(StatusCode::BAD_GATEWAY, "the upstream cannot be reached");
+        return text_response(StatusCode::BAD_GATEWAY, "the upstream cannot be reached");
     }
-    told(StatusCode::BAD_GATEWAY, "the upstream did not answer")
+    text_response(StatusCode::BAD_GATEWAY, "the upstream did not answer")
 }
 
 fn causes(failure: &NoResponse) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {

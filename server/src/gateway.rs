@@ -25,7 +25,7 @@ use crate::refusals::{self, Refusals};
 use crate::server::Client;
 use crate::spans::{Limited, Span, Spans};
 use crate::stall::{Arriving, Progress};
-use crate::{Body, full, question, socket, told, trace};
+use crate::{Body, full, question, socket, text_response, trace};
 
 /// The refusals in the log, in each second for each policy, if nothing else is configured.
 pub(crate) const REFUSALS: u32 = 1;
@@ -119,11 +119,11 @@ impl Gateway {
     /// Decides about a request that a proxy forwards by itself.
     pub(crate) async fn ask(
         &self,
-        asked: Request<question::ToldBody>,
+        request: Request<question::SentBody>,
         counted: &Counted,
     ) -> Response<Body> {
-        let parent = trace::parent(asked.headers());
-        let (parts, body) = asked.into_parts();
+        let parent = trace::parent(request.headers());
+        let (parts, body) = request.into_parts();
         let mut request = Request::from_parts(parts, ());
         let response = match body.read(&self.limits.read_json(), &mut request) {
             Ok(()) => question::decide(self.asking.clone(), request, counted).await,
@@ -159,7 +159,7 @@ impl Gateway {
             response.extensions().get::<Limited>(),
             refusals::cause(&response),
         ) {
-            (Some(told), _) => span.limited(told.is_limited, told.policy.as_deref()),
+            (Some(limited), _) => span.limited(limited.is_limited, limited.policy.as_deref()),
             (None, cause) => span.limited(cause.is_some(), cause.map(|(policy, _)| policy)),
         }
         span.answered(response)
@@ -180,7 +180,7 @@ impl Gateway {
             } else {
                 status
             };
-            let mut refusal = told(status, why);
+            let mut refusal = text_response(status, why);
             if parts.version < Version::HTTP_2 {
                 // The beginning of the next request is unknown.
                 let close = HeaderValue::from_static("close");
@@ -205,26 +205,26 @@ impl Gateway {
         }
         let (mut parts, body) = request.into_parts();
         if let Err((status, why)) = counted.leave(&mut parts) {
-            return told(status, why);
+            return text_response(status, why);
         }
         let arrival = Progress::new();
         let mut request = Request::from_parts(parts, arrival.watch(body));
         request.extensions_mut().insert(Sender {
             client,
             is_proxy: trust.tells_clients,
-            told_in: config.client_header().cloned(),
+            client_header: config.client_header().cloned(),
             counted,
             span,
             arrival: arrival.clone(),
         });
         let Some(forwarding) = self.forwarding else {
-            return told(StatusCode::NOT_FOUND, "there is no upstream");
+            return text_response(StatusCode::NOT_FOUND, "there is no upstream");
         };
         let response = forwarding.oneshot(request);
         match arrival.unless_it_stalls(self.stalled_after, response).await {
             Some(Ok(response)) => response,
             Some(Err(never)) => match never {},
-            None => told(StatusCode::REQUEST_TIMEOUT, LATE),
+            None => text_response(StatusCode::REQUEST_TIMEOUT, LATE),
         }
     }
 
@@ -235,7 +235,7 @@ impl Gateway {
         trust: Trust,
         counted: &Counted,
     ) -> Response<Body> {
-        let not_found = || told(StatusCode::NOT_FOUND, "not found");
+        let not_found = || text_response(StatusCode::NOT_FOUND, "not found");
         if !trust.asks {
             return not_found();
         }

@@ -53,14 +53,14 @@ fn transfer_coding(parts: &Parts) -> Result<(), Refusal> {
 
 /// The host of the target comes before `Host`, as RFC 9112 §3.2.2 says. HTTP/2 has it in the target always.
 fn host(parts: &mut Parts) -> Result<(), Refusal> {
-    let told = |host: &str| match host.parse::<Authority>() {
+    let is_valid = |host: &str| match host.parse::<Authority>() {
         Ok(authority) => !authority.as_str().contains('@'),
         Err(_) => host.is_empty(),
     };
     let mut hosts = parts.headers.get_all(HOST).into_iter();
     match (hosts.next(), hosts.next()) {
         (Some(_), Some(_)) => return Err(bad("a request has one Host")),
-        (Some(host), None) if !host.to_str().is_ok_and(told) => {
+        (Some(host), None) if !host.to_str().is_ok_and(is_valid) => {
             return Err(bad("Host is no host"));
         }
         // A client of HTTP/1.0 may know no host.
@@ -70,7 +70,7 @@ fn host(parts: &mut Parts) -> Result<(), Refusal> {
         _ => {}
     }
     if let Some(authority) = parts.uri.authority() {
-        let host = Some(authority.as_str()).filter(|host| told(host));
+        let host = Some(authority.as_str()).filter(|host| is_valid(host));
         let host = host.and_then(|host| HeaderValue::from_str(host).ok());
         let host = host.ok_or(bad("the host of the target is no host"))?;
         parts.headers.insert(HOST, host);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn every_form_of_a_target_leaves_its_path_and_its_host() {
-        for (target, told, version, uri, host) in [
+        for (target, sent, version, uri, host) in [
             ("/a?b", Some("one"), Version::HTTP_11, "/a?b", Some("one")),
             (
                 "http://two/a?b",
@@ -151,11 +151,11 @@ mod tests {
             ("/a", Some(""), Version::HTTP_11, "/a", Some("")),
             ("/a", None, Version::HTTP_10, "/a", None),
         ] {
-            let fields: Vec<_> = told.map(|host| ("host", host)).into_iter().collect();
+            let fields: Vec<_> = sent.map(|host| ("host", host)).into_iter().collect();
             let parts = read(target, version, &fields).unwrap();
             assert_eq!(parts.uri, uri, "{target}");
             let seen = parts.headers.get(HOST).map(|host| host.to_str().unwrap());
-            assert_eq!(seen, host, "{target} {told:?}");
+            assert_eq!(seen, host, "{target} {sent:?}");
         }
     }
 

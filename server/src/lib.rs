@@ -89,7 +89,7 @@ fn full(text: impl Into<Bytes>) -> Body {
 }
 
 /// Returns a response of the gateway itself, with one line of text.
-fn told(status: StatusCode, text: &str) -> Response<Body> {
+fn text_response(status: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(full(format!("{text}\n")));
     *response.status_mut() = status;
     let text = http::HeaderValue::from_static("text/plain; charset=utf-8");

@@ -13,7 +13,7 @@ use tower_ratelimit::middleware::ReadJsonLayer;
 use tower_ratelimit::response::AnswerInHttp;
 
 use crate::counted::Counted;
-use crate::{Body, full, told};
+use crate::{Body, full, text_response};
 
 pub(crate) type Asking = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
 
@@ -37,16 +37,16 @@ struct Unusable;
 #[derive(Clone, Copy, Debug)]
 struct Passed;
 
-/// What a proxy tells of the body of a request.
+/// What a proxy sends of the body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ToldBody {
+pub(crate) enum SentBody {
     Nothing,
     Whole(Vec<u8>),
     /// The proxy has cut the rest off.
     Beginning(Vec<u8>),
 }
 
-impl ToldBody {
+impl SentBody {
     /// Reads the fields of the body, or says why they cannot be read, if the request is refused then.
     pub(crate) fn read(
         &self,
@@ -97,7 +97,7 @@ pub(crate) async fn answer(
             parts.extensions.insert(JsonFields::unknown());
             decide(asking, Request::from_parts(parts, ()), counted).await
         }
-        Err(Unusable) => told(
+        Err(Unusable) => text_response(
             StatusCode::BAD_REQUEST,
             "the method, the URI or the host of the original request is unusable, or two of them contradict each other",
         ),
@@ -120,7 +120,7 @@ pub(crate) async fn decide(
 ) -> Response<Body> {
     let (mut parts, ()) = request.into_parts();
     if let Err((status, why)) = counted.refuse(&parts) {
-        return told(status, why);
+        return text_response(status, why);
     }
     parts.extensions.insert(AnswerInHttp);
     match asking.oneshot(Request::from_parts(parts, ())).await {
@@ -148,14 +148,14 @@ fn original(parts: &mut Parts) -> Result<(), Unusable> {
         headers,
         ..
     } = parts;
-    if let Some(told) = told_in(headers, &METHODS)? {
-        *method = Method::from_bytes(told.as_bytes()).map_err(|_| Unusable)?;
+    if let Some(value) = take_header(headers, &METHODS)? {
+        *method = Method::from_bytes(value.as_bytes()).map_err(|_| Unusable)?;
     }
-    let told = told_in(headers, &URIS)?;
-    let told = told.map(|told| Uri::try_from(told.as_bytes()).map_err(|_| Unusable));
-    let told = told.transpose()?.map(|uri| path_of(&uri));
+    let uri_header = take_header(headers, &URIS)?;
+    let named = uri_header.map(|value| Uri::try_from(value.as_bytes()).map_err(|_| Unusable));
+    let named = named.transpose()?.map(|uri| path_of(&uri));
     let prefixed = prefixed(uri)?;
-    let host = told_in(headers, &HOSTS)?;
+    let host = take_header(headers, &HOSTS)?;
     // Envoy sends `Host` as it was, and what a client has sent beside it.
     if let (Some(host), None) = (host, &prefixed) {
         if !is_host(&host) {
@@ -163,9 +163,9 @@ fn original(parts: &mut Parts) -> Result<(), Unusable> {
         }
         headers.insert(HOST, host);
     }
-    *uri = match (told, prefixed) {
-        (Some(told), Some(prefixed)) if told != prefixed => return Err(Unusable),
-        (told, prefixed) => told
+    *uri = match (named, prefixed) {
+        (Some(named), Some(prefixed)) if named != prefixed => return Err(Unusable),
+        (named, prefixed) => named
             .or(prefixed)
             .unwrap_or_else(|| PathAndQuery::from_static("/"))
             .into(),
@@ -177,8 +177,8 @@ fn original(parts: &mut Parts) -> Result<(), Unusable> {
     Ok(())
 }
 
-fn is_host(told: &HeaderValue) -> bool {
-    let authority = told.to_str().ok().map(str::parse::<Authority>);
+fn is_host(value: &HeaderValue) -> bool {
+    let authority = value.to_str().ok().map(str::parse::<Authority>);
     matches!(authority, Some(Ok(host)) if !host.as_str().contains('@'))
 }
 
@@ -189,8 +189,8 @@ fn path_of(uri: &Uri) -> PathAndQuery {
 
 /// Returns the path and the query behind the path of questions.
 fn prefixed(question: &Uri) -> Result<Option<PathAndQuery>, Unusable> {
-    let asked = question.path_and_query().map(PathAndQuery::as_str);
-    let rest = asked.and_then(|asked| asked.strip_prefix(PATH));
+    let path = question.path_and_query().map(PathAndQuery::as_str);
+    let rest = path.and_then(|path| path.strip_prefix(PATH));
     let rest = rest.filter(|rest| rest.starts_with('/'));
     let path = rest.map(|rest| rest.parse().map_err(|_| Unusable));
     path.transpose()
@@ -198,31 +198,31 @@ fn prefixed(question: &Uri) -> Result<Option<PathAndQuery>, Unusable> {
 
 /// Returns the value of one of these headers. A proxy sets one of them, and a client may have sent another:
 /// two different values are an error.
-fn told_in(headers: &mut HeaderMap, names: &[&str]) -> Result<Option<HeaderValue>, Unusable> {
-    let mut told: Option<HeaderValue> = None;
+fn take_header(headers: &mut HeaderMap, names: &[&str]) -> Result<Option<HeaderValue>, Unusable> {
+    let mut found: Option<HeaderValue> = None;
     for name in names {
         for value in headers.get_all(*name) {
-            match &told {
-                Some(told) if told != value => return Err(Unusable),
-                _ => told = Some(value.clone()),
+            match &found {
+                Some(found) if found != value => return Err(Unusable),
+                _ => found = Some(value.clone()),
             }
         }
     }
     for name in names {
         headers.remove(*name);
     }
-    Ok(told)
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked(fields: &[(&str, &str)]) -> Result<(Method, String), Unusable> {
-        asked_at("/_limit/check?refuse=403", fields)
+    fn original_of(fields: &[(&str, &str)]) -> Result<(Method, String), Unusable> {
+        original_at("/_limit/check?refuse=403", fields)
     }
 
-    fn asked_at(target: &str, fields: &[(&str, &str)]) -> Result<(Method, String), Unusable> {
+    fn original_at(target: &str, fields: &[(&str, &str)]) -> Result<(Method, String), Unusable> {
         let mut request = Request::get(target);
         for (name, value) in fields {
             request = request.header(*name, *value);
@@ -260,9 +260,9 @@ mod tests {
             ),
             ([("x-a", ""), ("x-b", "")], "GET", "/"),
         ] {
-            let (asked_method, asked_uri) = asked(&fields).unwrap();
+            let (its_method, its_uri) = original_of(&fields).unwrap();
             assert_eq!(
-                (asked_method.as_str(), &*asked_uri),
+                (its_method.as_str(), &*its_uri),
                 (method, uri),
                 "{fields:?}"
             );
@@ -280,21 +280,24 @@ mod tests {
             ("/_limit/check?a", "/"),
         ] {
             assert!(is_one(&target.parse().unwrap()), "{target}");
-            assert_eq!(asked_at(target, &[]).unwrap().1, expected, "{target}");
+            assert_eq!(original_at(target, &[]).unwrap().1, expected, "{target}");
         }
         for target in ["/_limit/checks", "/_limit/checks/a", "/_limit/status"] {
             assert!(!is_one(&target.parse().unwrap()), "{target}");
         }
         let other = [("x-original-uri", "/cheap")];
-        assert_eq!(asked_at("/_limit/check/dear", &other), Err(Unusable));
-        assert_eq!(asked_at("/_limit/check/cheap", &other).unwrap().1, "/cheap");
+        assert_eq!(original_at("/_limit/check/dear", &other), Err(Unusable));
+        assert_eq!(
+            original_at("/_limit/check/cheap", &other).unwrap().1,
+            "/cheap"
+        );
     }
 
     #[test]
     fn the_original_host_is_the_forwarded_one_but_behind_the_path_of_envoy() {
-        let host = |target: &str, told: &[&str]| -> Result<String, Unusable> {
+        let host = |target: &str, hosts: &[&str]| -> Result<String, Unusable> {
             let mut request = Request::get(target).header("host", "proxy:3000");
-            for host in told {
+            for host in hosts {
                 request = request.header("x-forwarded-host", *host);
             }
             let (mut parts, ()) = request.body(()).unwrap().into_parts();
@@ -306,8 +309,8 @@ mod tests {
         assert_eq!(host(PATH, &[]), is("proxy:3000"));
         assert_eq!(host(PATH, &["shop:80"]), is("shop:80"));
         assert_eq!(host("/_limit/check/a", &["shop"]), is("proxy:3000"));
-        for told in [&["a b"][..], &["a@b"], &["a, b"], &[""], &["a", "b"]] {
-            assert_eq!(host(PATH, told), Err(Unusable), "{told:?}");
+        for hosts in [&["a b"][..], &["a@b"], &["a, b"], &[""], &["a", "b"]] {
+            assert_eq!(host(PATH, hosts), Err(Unusable), "{hosts:?}");
         }
     }
 
@@ -320,9 +323,9 @@ mod tests {
             [("x-original-uri", "/a b"), ("x-other", "")],
             [("x-original-method", "a b"), ("x-other", "")],
         ] {
-            assert_eq!(asked(&fields), Err(Unusable), "{fields:?}");
+            assert_eq!(original_of(&fields), Err(Unusable), "{fields:?}");
         }
         let both = [("x-original-uri", "/a"), ("x-forwarded-uri", "/a")];
-        assert_eq!(asked(&both).unwrap().1, "/a");
+        assert_eq!(original_of(&both).unwrap().1, "/a");
     }
 }

@@ -303,7 +303,7 @@ impl Server {
         let (stream, heads) = Framed::new(activity.socket(stream, place));
         let service = service_fn(|request: Request<Incoming>| {
             let is_http1 = request.version() < Version::HTTP_2;
-            let asked = activity.ask(!is_http1);
+            let open = activity.ask(!is_http1);
             let answer = answer(request, heads.clone());
             let (activity, phase) = (activity.clone(), self.phase.clone());
             async move {
@@ -314,7 +314,7 @@ impl Server {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
                 }
-                Ok::<_, Infallible>(response.map(|body| asked.answer(body)))
+                Ok::<_, Infallible>(response.map(|body| open.answer(body)))
             }
         });
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);

@@ -26,12 +26,12 @@ pub(crate) const FIRST: Duration = Duration::from_secs(30);
 pub(crate) struct Activity {
     /// The time until the next request, and for a client to take more of a response.
     idle: Duration,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ConnectionState>>,
     has_begun: Arc<Notify>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     /// The requests that the client has sent and the gateway has not answered, or not as far as the client would read.
     waiting: usize,
     /// Whether the requests are those of HTTP/2, once the first has arrived.
@@ -44,7 +44,7 @@ struct State {
 
 /// A request that is not yet answered to its end.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct OpenRequest {
     activity: Activity,
     /// Whether the client waits for the gateway, and not the gateway for the client.
     is_waiting: bool,
@@ -56,7 +56,7 @@ pin_project! {
     pub(crate) struct Answer<B> {
         #[pin]
         inner: B,
-        asked: Asked,
+        request: OpenRequest,
     }
 }
 
@@ -76,7 +76,7 @@ pin_project! {
 impl Activity {
     /// A connection that has just opened.
     pub(crate) fn new(idle: Duration) -> Self {
-        let state = State {
+        let state = ConnectionState {
             waiting: 0,
             is_http2: None,
             is_old: false,
@@ -114,7 +114,7 @@ impl Activity {
 
     /// Waits until a request has arrived.
     pub(crate) async fn begin(&self) {
-        // The notification of the past is kept, and the state is asked first.
+        // The notification of the past is kept, and the state is checked first.
         while self.is_http2().is_none() {
             self.has_begun.notified().await;
         }
@@ -134,16 +134,16 @@ impl Activity {
     }
 
     /// Notes that a request has arrived.
-    pub(crate) fn ask(&self, is_http2: bool) -> Asked {
+    pub(crate) fn ask(&self, is_http2: bool) -> OpenRequest {
         if self.lock().is_http2.replace(is_http2).is_none() {
             self.has_begun.notify_one();
         }
-        let mut asked = Asked {
+        let mut request = OpenRequest {
             activity: self.clone(),
             is_waiting: false,
         };
-        asked.wait(true);
-        asked
+        request.wait(true);
+        request
     }
 
     pub(crate) fn socket<T>(&self, inner: T, place: Place) -> Socket<T> {
@@ -155,14 +155,17 @@ impl Activity {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Asked {
+impl OpenRequest {
     pub(crate) fn answer<B>(self, inner: B) -> Answer<B> {
-        Answer { inner, asked: self }
+        Answer {
+            inner,
+            request: self,
+        }
     }
 
     fn wait(&mut self, is_waiting: bool) {
@@ -179,7 +182,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.wait(false);
     }
@@ -195,9 +198,9 @@ impl<B: Body> Body for Answer<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
         // hyper asks for a part when there is place for it, which the client makes.
-        this.asked.wait(true);
+        this.request.wait(true);
         let polled = this.inner.poll_frame(cx);
-        this.asked.wait(polled.is_pending());
+        this.request.wait(polled.is_pending());
         polled
     }
 

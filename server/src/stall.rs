@@ -16,11 +16,11 @@ use tower_ratelimit::middleware::ReadBody;
 /// The time of the last progress of a request, and the side that keeps the other waiting. A long upload is no stall.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProgressState>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct ProgressState {
     last: Instant,
     /// Whether the upstream would take more of the request than has arrived.
     waits_for_client: bool,
@@ -57,7 +57,7 @@ pin_project! {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let state = State {
+        let state = ProgressState {
             last: Instant::now(),
             waits_for_client: false,
             has_broken_off: false,
@@ -135,12 +135,12 @@ impl Progress {
         self.state().has_broken_off
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the upstream has got when it asked for more of the request.
-    fn asked<T>(&self, more: &Poll<T>) {
+    /// Notes what the upstream has got when it polled for more of the request.
+    fn polled<T>(&self, more: &Poll<T>) {
         let mut state = self.state();
         let has_waited = std::mem::replace(&mut state.waits_for_client, more.is_pending());
         if !(state.waits_for_client && has_waited) {
@@ -159,7 +159,7 @@ impl<B: Body<Data = Bytes>> Body for Watched<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let polled = this.inner.as_mut().poll_frame(cx);
-        this.progress.asked(&polled);
+        this.progress.polled(&polled);
         match polled {
             Poll::Ready(Some(Err(error))) => {
                 this.progress.state().has_broken_off = true;

@@ -43,10 +43,10 @@ pub(crate) fn id(parent: &HeaderValue) -> Option<&str> {
     place(parent).map(|place| place.trace)
 }
 
-/// Makes this span the parent of the next one. What a client tells of a trace that does not go on is removed.
+/// Makes this span the parent of the next one. What a client sends of a trace that does not go on is removed.
 pub(crate) fn go_on(headers: &mut HeaderMap, span: &HeaderValue) {
-    let told = parent(headers);
-    if told.as_ref().and_then(id) != id(span) {
+    let sent = parent(headers);
+    if sent.as_ref().and_then(id) != id(span) {
         headers.remove("tracestate");
     }
     headers.insert(PARENT, span.clone());
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_state_of_a_trace_goes_on_with_the_trace_alone() {
         let span: HeaderValue = format!("00-{TRACE}-00f067aa0ba902b8-01").parse().unwrap();
-        for (told, goes_on) in [
+        for (sent, goes_on) in [
             (&[&*format!("00-{TRACE}-00f067aa0ba902b7-00")][..], true),
             (
                 &["00-4bf92f3577b34da6a3ce929d0e0e4737-00f067aa0ba902b7-00"],
@@ -99,11 +99,11 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert("tracestate", "a=1".parse().unwrap());
-            for told in told {
-                headers.append("traceparent", told.parse().unwrap());
+            for value in sent {
+                headers.append("traceparent", value.parse().unwrap());
             }
             go_on(&mut headers, &span);
-            assert_eq!(headers.contains_key("tracestate"), goes_on, "{told:?}");
+            assert_eq!(headers.contains_key("tracestate"), goes_on, "{sent:?}");
             assert_eq!(parent(&headers).as_ref(), Some(&span));
         }
     }

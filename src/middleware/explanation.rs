@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use tower_ratelimit_core::__internal::{Demand, NoDemand, Purpose, Steps};
 
-use super::gate::{Gate, NoKeyRefusal};
+use super::enforcer::{Enforcer, NoKeyRefusal};
 use super::likeness::Supposed;
 use super::lists::Listed;
 use crate::algorithm::Algorithm;
@@ -54,7 +54,7 @@ pub enum Considered {
 
 /// Records the steps, policy by policy.
 struct Recorder<'a> {
-    gate: &'a Gate,
+    enforcer: &'a Enforcer,
     /// The key of the policy that is considered, and the cost in units.
     counted: (Key, u32),
     considered: Vec<(String, Considered)>,
@@ -62,7 +62,7 @@ struct Recorder<'a> {
 
 impl Recorder<'_> {
     fn record(&mut self, policy: usize, considered: Considered) {
-        let name = self.gate.limiter().name_of(policy).to_owned();
+        let name = self.enforcer.limiter().name_of(policy).to_owned();
         self.considered.push((name, considered));
     }
 }
@@ -75,7 +75,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
     }
 
     fn charges(&mut self, charge: &Charge) {
-        let limiter = self.gate.limiter();
+        let limiter = self.enforcer.limiter();
         let rule = limiter.rule_named(charge.rule);
         let limit = limiter.limit_of_charge(charge, limiter.algorithm_of(charge.policy));
         let (key, cost) = self.counted;
@@ -94,7 +94,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
     }
 
     fn charges_nothing(&mut self, policy: usize, why: NoDemand<NoKeyRefusal>) {
-        let limiter = self.gate.limiter();
+        let limiter = self.enforcer.limiter();
         let is_enforced = limiter.declared_modes().of(policy) == Mode::Enforce;
         let considered = match why {
             NoDemand::DoesNotApply => Considered::DoesNotApply,
@@ -108,7 +108,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
     }
 }
 
-impl Gate {
+impl Enforcer {
     /// Explains a request. `plan` and `key` replace those of the request.
     pub(super) fn explain(
         &self,
@@ -136,7 +136,7 @@ impl Gate {
             (policy, supposed)
         });
         let mut recorder = Recorder {
-            gate: self,
+            enforcer: self,
             counted: (Key::MISSING, 0),
             considered: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! What `explain` tells is what the gate does, for drawn policies and requests.
+//! What `explain` tells is what the enforcer does, for drawn policies and requests.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use crate::plan::{Plan, Plans, Resolved, Resolver};
 use crate::policy::{Http, Mode, NoKey, Policy, Rule};
 use crate::store::{Charge, Charged, Ledger, Store, Wanted};
 
-/// A store that cannot decide, and remembers what it was asked.
+/// A store that cannot decide, and remembers the charges.
 #[derive(Clone, Debug, Default)]
 struct Remembering(Arc<Mutex<Vec<Charge>>>);
 
@@ -40,8 +40,8 @@ impl Store for Remembering {
 
 impl Ledger for Remembering {
     fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.extend_from_slice(charges);
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.extend_from_slice(charges);
         Charged::Now(Err(StoreError::new(StoreErrorKind::Unavailable)))
     }
 }
@@ -161,21 +161,21 @@ async fn explain_agrees(policies: &[Drawn], request: Request<()>) -> Result<(), 
     let charged = store.take();
 
     // The resolver knows the customer by now, as it did when the request was charged.
-    let Explanation::Policies(told) = layer.explain(&Head::of(&request), None, None) else {
+    let Explanation::Policies(explained) = layer.explain(&Head::of(&request), None, None) else {
         panic!("there are no lists");
     };
     let refuses = |(_, considered): &(String, Considered)| match considered {
         Considered::HasNoKey(status) => *status,
         _ => None,
     };
-    if let Some(status) = told.iter().find_map(refuses) {
+    if let Some(status) = explained.iter().find_map(refuses) {
         prop_assert_eq!(response.status(), status);
         prop_assert!(charged.is_empty());
         return Ok(());
     }
     let limiter = layer.limiter();
     let mut counting = 0;
-    for (name, considered) in &told {
+    for (name, considered) in &explained {
         let policy: usize = name[1..].parse().unwrap();
         let charge = charged.iter().find(|charge| charge.policy == policy);
         let Considered::Counts {
@@ -210,7 +210,7 @@ async fn explain_agrees(policies: &[Drawn], request: Request<()>) -> Result<(), 
 
 proptest! {
     #[test]
-    fn explain_agrees_with_what_the_gate_charges(
+    fn explain_agrees_with_what_the_enforcer_charges(
         policies in prop::collection::vec(drawn(), 1..4),
         headers in any::<[bool; 2]>(),
         customer in prop::sample::select(vec![None, Some("pro"), Some("other")]),

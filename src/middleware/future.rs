@@ -11,7 +11,7 @@ use tower_service::Service;
 use tower_ratelimit_core::__internal::PendingCall;
 
 use super::ResponseBody;
-use super::gate::Gate;
+use super::enforcer::Enforcer;
 
 pin_project! {
     /// The response of a [`RateLimit`](super::RateLimit) service.
@@ -25,7 +25,7 @@ pin_project! {
         S: Service<Req>,
     {
         #[pin]
-        pub(super) call: PendingCall<S, Req, Gate>,
+        pub(super) call: PendingCall<S, Req, Enforcer>,
     }
 }
 

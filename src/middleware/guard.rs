@@ -21,9 +21,9 @@ use super::body::{Guard, GuardedBody};
 use super::settlements::Settlements;
 use crate::decision::Outcomes;
 use crate::limiter::Limiter;
-use crate::policy::{Ended, ReportedCost, Settlement, Spend, Told};
+use crate::policy::{Ended, KnownCosts, ReportedCost, Settlement, Spend};
 use crate::store::Charge;
-use crate::usage::{UsageReader, asked_model};
+use crate::usage::{UsageReader, requested_model};
 
 /// The body of a response under a [`RateLimitLayer`](super::RateLimitLayer).
 pub type ResponseBody<B> = GuardedBody<B, ResponseGuard>;
@@ -41,7 +41,7 @@ struct GuardedRequest {
     /// The length of the body of the request, as it declares it, if a guess needs that.
     prompt: u64,
     /// The model that the request asks for, if a price depends on it.
-    asked: Option<Box<str>>,
+    requested: Option<Box<str>>,
     /// When the request began, if a closure needs that.
     began: Option<(Timers, Instant)>,
     /// `None` before the head of the response.
@@ -196,8 +196,8 @@ impl GuardedRequest {
         let prompt = settlements
             .reads_bodies()
             .then(|| declared_length(request.headers()));
-        let asks = || asked_model(request.extensions(), request.uri().path());
-        let asked = settlements.are_priced().then(asks).flatten();
+        let asks = || requested_model(request.extensions(), request.uri().path());
+        let requested = settlements.are_priced().then(asks).flatten();
         let is_head = request.method() == Method::HEAD;
         let extensions = request.extensions_mut();
         let spend = settlements.takes_a_spend().then(|| {
@@ -216,7 +216,7 @@ impl GuardedRequest {
             spend,
             is_head,
             prompt: prompt.flatten().unwrap_or(0),
-            asked,
+            requested,
             began,
             answer: None,
             beside: ResponseGuard::default(),
@@ -337,7 +337,7 @@ impl GuardedRequest {
             ..ended
         };
         let settlements = &self.settlements;
-        let (prompt, asked) = (self.prompt, self.asked.as_deref());
+        let (prompt, requested) = (self.prompt, self.requested.as_deref());
         let is_panicking = thread::panicking();
         self.reservation.settle(|policy| {
             let Some(settlement) = settlements.settlement(policy) else {
@@ -348,17 +348,17 @@ impl GuardedRequest {
                 return RealCost::Unsettled;
             }
             let reported = reported.iter().find(|(of, _)| *of == policy);
-            let told = Told {
+            let known = KnownCosts {
                 reported: reported.map(|(_, reported)| *reported),
                 spent,
-                used: used(&readers, policy, asked),
+                used: used(&readers, policy, requested),
             };
-            if let Some(units) = settlement.cost(told, &ended.ending()) {
+            if let Some(units) = settlement.cost(known, &ended.ending()) {
                 return RealCost::Units(units);
             }
             if let Some(usage) = settlement.usage() {
                 settlements.warn_of_a_guess(policy);
-                return RealCost::Guess(usage.guess(asked, prompt, ended.bytes));
+                return RealCost::Guess(usage.guess(requested, prompt, ended.bytes));
             }
             if ended.is_complete && ended.status.is_success() && settlement.expects_a_cost() {
                 settlements.warn_of_no_report(policy);
@@ -428,8 +428,8 @@ fn grpc_status(headers: &HeaderMap) -> Option<u32> {
     headers.get("grpc-status")?.to_str().ok()?.parse().ok()
 }
 
-/// Returns the units that the body has told for the policy.
-fn used(readers: &[(usize, UsageReader)], policy: usize, asked: Option<&str>) -> Option<u32> {
+/// Returns the units that the body has reported for the policy.
+fn used(readers: &[(usize, UsageReader)], policy: usize, requested: Option<&str>) -> Option<u32> {
     let (_, reader) = readers.iter().find(|(of, _)| *of == policy)?;
-    reader.units(asked)
+    reader.units(requested)
 }

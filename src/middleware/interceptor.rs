@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use tower_ratelimit_core::__internal::Verdict;
 
 use super::RateLimitLayerBuilder;
-use super::gate::Gate;
+use super::enforcer::Enforcer;
 use crate::error::ConfigError;
 use crate::key::Pathless;
 use crate::store::MemoryStore;
@@ -48,7 +48,7 @@ use crate::store::MemoryStore;
 /// ```
 #[derive(Clone)]
 pub struct RateLimitInterceptor {
-    gate: Arc<Gate>,
+    enforcer: Arc<Enforcer>,
 }
 
 impl RateLimitLayerBuilder<MemoryStore> {
@@ -60,9 +60,9 @@ impl RateLimitLayerBuilder<MemoryStore> {
     /// interceptor supports neither.
     pub fn build_interceptor(self) -> Result<RateLimitInterceptor, ConfigError> {
         self.check_for_interceptor()?;
-        let gate = self.all_calls().build_gate()?;
+        let enforcer = self.all_calls().build_enforcer()?;
         Ok(RateLimitInterceptor {
-            gate: Arc::new(gate),
+            enforcer: Arc::new(enforcer),
         })
     }
 }
@@ -75,7 +75,7 @@ impl Interceptor for RateLimitInterceptor {
         *request.headers_mut() = metadata.into_headers();
         *request.extensions_mut() = extensions;
         request.extensions_mut().insert(Pathless);
-        match self.gate.ask(&mut request) {
+        match self.enforcer.ask(&mut request) {
             Verdict::Pass(..) => {
                 let (mut head, ()) = request.into_parts();
                 head.extensions.remove::<Pathless>();

@@ -1,6 +1,6 @@
 //! The layer for HTTP services.
 //!
-//! It has no type parameters: store, keys and algorithms are behind its gate, so that its name stays short in
+//! It has no type parameters: store, keys and algorithms are behind its enforcer, so that its name stays short in
 //! user code.
 
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tower_layer::Layer;
 
 use tower_ratelimit_core::__internal::Likeness;
 
+use super::current_enforcer::CurrentEnforcer;
+use super::current_enforcer::Newest;
+use super::enforcer::Enforcer;
+use super::enforcer::Trial;
 use super::explanation::Explanation;
-use super::gate::Gate;
-use super::gate::Trial;
-use super::gates::Gates;
-use super::gates::Newest;
 use super::shadow::Shadow;
 use super::{RateLimit, RateLimitLayerBuilder};
 use crate::algorithm::Algorithm;
@@ -38,7 +38,7 @@ use crate::response::{AnswerOptions, Answers};
 /// that was ready for it. Its response body may have any type whose data converts from `Bytes`.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
-    gates: Gates,
+    current: CurrentEnforcer,
 }
 
 impl RateLimitLayer {
@@ -53,7 +53,7 @@ impl RateLimitLayer {
         let answers = Answers::new(AnswerOptions::default(), &policies);
         let limiter = LocalLimiter::of_plain(&policies);
         let readers = vec![reader];
-        Self::of(Gate::new(&policies, readers, limiter.erased(), answers))
+        Self::of(Enforcer::new(&policies, readers, limiter.erased(), answers))
     }
 
     /// Starts a layer with policies and a store of your choice.
@@ -106,40 +106,41 @@ impl RateLimitLayer {
     /// # }
     /// ```
     pub fn limiter(&self) -> Limiter {
-        self.gates.with(|gate| gate.limiter().clone())
+        self.current.with(|enforcer| enforcer.limiter().clone())
     }
 
     /// Returns a monitor of this layer, which reads its counters. See [`observe`](crate::observe).
     pub fn monitor(&self) -> Monitor {
-        Monitor::new(self.gates.clone())
+        Monitor::new(self.current.clone())
     }
 
     /// Returns what the limiter in force charges a request with this head at this cost.
     // For `tower-ratelimit-ops`.
     #[doc(hidden)]
     pub fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
-        self.gates.with(|gate| gate.like(head, cost))
+        self.current.with(|enforcer| enforcer.like(head, cost))
     }
 
     /// Returns the switches of the policies' modes: enforced, in shadow, or off.
     pub fn modes(&self) -> Modes {
-        self.gates.with(|gate| gate.limiter().modes())
+        self.current.with(|enforcer| enforcer.limiter().modes())
     }
 
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn explain(&self, head: &Head<'_>, plan: Option<&str>, key: Option<Key>) -> Explanation {
-        self.gates.with(|gate| gate.explain(head, plan, key))
+        self.current
+            .with(|enforcer| enforcer.explain(head, plan, key))
     }
 
     #[cfg(feature = "usage")]
-    pub(super) fn gates(&self) -> &Gates {
-        &self.gates
+    pub(super) fn current(&self) -> &CurrentEnforcer {
+        &self.current
     }
 
-    pub(super) fn of(gate: Gate) -> Self {
+    pub(super) fn of(enforcer: Enforcer) -> Self {
         Self {
-            gates: Gates::One(Arc::new(gate)),
+            current: CurrentEnforcer::One(Arc::new(enforcer)),
         }
     }
 
@@ -147,16 +148,16 @@ impl RateLimitLayer {
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
-        self.gates.with(|gate| gate.try_out(request))
+        self.current.with(|enforcer| enforcer.try_out(request))
     }
 
     /// Lets the shadow decide as this layer does. Returns a layer that decides as the shadow did before.
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn put_into(&self, shadow: &Shadow) -> Option<Self> {
-        let before = self.gates.with(|gate| shadow.put(gate))?;
+        let before = self.current.with(|enforcer| shadow.put(enforcer))?;
         Some(Self {
-            gates: Gates::One(before),
+            current: CurrentEnforcer::One(before),
         })
     }
 
@@ -165,7 +166,8 @@ impl RateLimitLayer {
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn holds_for(&self, policy: usize) -> Duration {
-        self.gates.with(|gate| gate.limiter().holds_for(policy))
+        self.current
+            .with(|enforcer| enforcer.limiter().holds_for(policy))
     }
 
     /// Returns the layer with a handle that replaces its limits while it is in use.
@@ -202,16 +204,18 @@ impl RateLimitLayer {
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn replaceable_beside(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
-        let newest = self.gates.with(|gate| Arc::new(Newest::new(gate, shadow)));
+        let newest = self
+            .current
+            .with(|enforcer| Arc::new(Newest::new(enforcer, shadow)));
         let layer = Self {
-            gates: Gates::Newest(Arc::clone(&newest)),
+            current: CurrentEnforcer::Newest(Arc::clone(&newest)),
         };
         (layer, Swap { newest })
     }
 
     #[cfg(test)]
     pub(super) fn number(&self) -> usize {
-        self.gates.with(|gate| gate.id())
+        self.current.with(|enforcer| enforcer.id())
     }
 }
 
@@ -238,12 +242,12 @@ impl Swap {
         layer: &RateLimitLayer,
         shadow: Option<Arc<Shadow>>,
     ) -> RateLimitLayer {
-        let before = layer.gates.with(|gate| {
-            gate.suppress_rebuild_warning();
-            self.newest.put(gate, shadow)
+        let before = layer.current.with(|enforcer| {
+            enforcer.suppress_rebuild_warning();
+            self.newest.put(enforcer, shadow)
         });
         RateLimitLayer {
-            gates: Gates::One(before),
+            current: CurrentEnforcer::One(before),
         }
     }
 
@@ -260,6 +264,6 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit::new(inner, self.gates.clone())
+        RateLimit::new(inner, self.current.clone())
     }
 }

@@ -4,7 +4,7 @@ use tower_ratelimit_core::__internal::{
     Demand, Finding, Likeness, LimitContext, Limits, NoDemand, Purpose, Reads,
 };
 
-use super::gate::{Gate, NoKeyRefusal, Reading};
+use super::enforcer::{Enforcer, NoKeyRefusal, Reading};
 use crate::algorithm::Algorithm;
 use crate::key::{Head, Key};
 
@@ -51,7 +51,7 @@ impl Reads for Supposed<'_> {
     }
 }
 
-impl Gate {
+impl Enforcer {
     /// Returns what a request with this head is charged at this cost, whatever the lists and the modes of policies say
     /// of it. A policy for which it has no key is left out. Nothing is counted.
     pub(super) fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {

@@ -252,13 +252,13 @@
 
 mod body;
 mod builder;
+mod current_enforcer;
 mod deadline;
+pub(crate) mod enforcer;
 pub(crate) mod explanation;
 #[cfg(all(test, feature = "calendar"))]
 mod explanation_tests;
 mod future;
-pub(crate) mod gate;
-mod gates;
 mod grpc_timeout;
 mod guard;
 mod hooks;

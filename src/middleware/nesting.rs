@@ -27,22 +27,22 @@ static FOR_EACH_REQUEST: Warning = Warning::new(Diagnostic::new(
 const DEPTH: usize = 2;
 
 thread_local! {
-    /// The gates in which this thread calls or polls a service, the innermost first.
+    /// The enforcers in which this thread calls or polls a service, the innermost first.
     static WITHIN: Cell<[usize; DEPTH]> = const { Cell::new([0; DEPTH]) };
 }
 
-/// Marks that this thread is within a gate, until it is dropped.
+/// Marks that this thread is within an enforcer, until it is dropped.
 pub(super) struct Within {
     before: [usize; DEPTH],
 }
 
 impl Within {
-    /// Enters a gate. `gate` is a number that all clones of a layer share. It is not 0.
+    /// Enters an enforcer. `enforcer` is a number that all clones of a layer share. It is not 0.
     #[inline]
-    pub(super) fn enter(gate: usize) -> Self {
+    pub(super) fn enter(enforcer: usize) -> Self {
         let before = WITHIN.get();
         let [innermost, _] = before;
-        WITHIN.set([gate, innermost]);
+        WITHIN.set([enforcer, innermost]);
         Self { before }
     }
 }
@@ -54,30 +54,30 @@ impl Drop for Within {
     }
 }
 
-/// Warns once if this thread is already within this gate.
+/// Warns once if this thread is already within this enforcer.
 #[inline]
-pub(super) fn look_for_itself(gate: usize) {
-    if WITHIN.get().contains(&gate) {
+pub(super) fn look_for_itself(enforcer: usize) {
+    if WITHIN.get().contains(&enforcer) {
         TWICE.log_if(|| true);
     }
 }
 
-/// The number of a gate, and its requests, counted up to "more than one".
+/// The number of an enforcer, and its requests, counted up to "more than one".
 #[derive(Debug)]
 pub(super) struct Life {
-    /// No other gate of this process has it. It is not 0.
+    /// No other enforcer of this process has it. It is not 0.
     pub(super) number: usize,
     requests: AtomicU8,
 }
 
-/// More dropped gates with a single request than this are no accident.
+/// More dropped enforcers with a single request than this are no accident.
 const SHORT_LIVED: u32 = 100;
 
 impl Life {
     pub(super) fn new() -> Self {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
         // A number of its own, because a memory address may be reused while a response to a request
-        // of this gate is still polled.
+        // of this enforcer is still polled.
         Self {
             number: BEGUN.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             requests: AtomicU8::new(0),

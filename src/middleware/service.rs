@@ -7,19 +7,19 @@ use tower_service::Service;
 
 use tower_ratelimit_core::__internal::PendingCall;
 
-use super::gates::Gates;
+use super::current_enforcer::CurrentEnforcer;
 use super::{ResponseBody, ResponseFuture};
 
 /// The service that a [`RateLimitLayer`](super::RateLimitLayer) makes of an inner service.
 #[derive(Clone, Debug)]
 pub struct RateLimit<S> {
     inner: S,
-    gates: Gates,
+    current: CurrentEnforcer,
 }
 
 impl<S> RateLimit<S> {
-    pub(super) fn new(inner: S, gates: Gates) -> Self {
-        Self { inner, gates }
+    pub(super) fn new(inner: S, current: CurrentEnforcer) -> Self {
+        Self { inner, current }
     }
 
     /// Returns the inner service.
@@ -59,8 +59,8 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Self { inner, gates } = self;
-        let call = PendingCall::of(gates.ask(&mut request), inner, request);
+        let Self { inner, current } = self;
+        let call = PendingCall::of(current.ask(&mut request), inner, request);
         ResponseFuture { call }
     }
 }

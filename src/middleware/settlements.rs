@@ -119,7 +119,7 @@ impl Settlements {
         self.bodies == Bodies::PricedUsage
     }
 
-    /// Warns that a response has not told its usage.
+    /// Warns that a response has not reported its usage.
     #[cold]
     pub(super) fn warn_of_a_guess(&self, policy: usize) {
         let name = self.of(policy).map_or("", |policy| &policy.name);

@@ -1,4 +1,4 @@
-//! A gate that decides beside the one in force, on state of its own, and the differences.
+//! An enforcer that decides beside the one in force, on state of its own, and the differences.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
-use http::{Method, Request};
+use http::{Extensions, Method, Request, Uri};
 
 use tower_ratelimit_core::__internal::Verdict;
 
-use super::gate::{Gate, GateVerdict, Trial};
+use super::enforcer::{Enforcer, EnforcerVerdict, ObserveVerdict, Trial, observed};
 use super::guard::ResponseGuard;
 use crate::decision::Decision;
 use crate::observe::ShadowStats;
 use crate::response::Refusal;
 
-/// The gate in shadow. It exists before its first gate, so that a file may come later.
+/// The enforcer in shadow. It exists before its first enforcer, so that a file may come later.
 #[derive(Debug, Default)]
 pub struct Shadow {
-    gate: ArcSwapOption<Gate>,
+    enforcer: ArcSwapOption<Enforcer>,
     compared: AtomicU64,
     would_refuse: AtomicU64,
     would_allow: AtomicU64,
@@ -98,7 +98,7 @@ impl fmt::Display for Difference {
 }
 
 /// The decision of the shadow on a request.
-pub(super) struct Tried {
+struct Tried {
     shadow: Arc<Shadow>,
     /// The decision that refuses, if the request is refused.
     verdict: Result<(), Option<Decision>>,
@@ -106,10 +106,10 @@ pub(super) struct Tried {
 }
 
 impl Shadow {
-    /// Lets this gate decide from now on. Returns the previous one.
-    pub(super) fn put(&self, gate: &Arc<Gate>) -> Option<Arc<Gate>> {
-        gate.suppress_rebuild_warning();
-        self.gate.swap(Some(Arc::clone(gate)))
+    /// Lets this enforcer decide from now on. Returns the previous one.
+    pub(super) fn put(&self, enforcer: &Arc<Enforcer>) -> Option<Arc<Enforcer>> {
+        enforcer.suppress_rebuild_warning();
+        self.enforcer.swap(Some(Arc::clone(enforcer)))
     }
 
     /// Returns the last differences, the oldest first.
@@ -146,24 +146,24 @@ impl Shadow {
         self.error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets `gate` rule on a request, after the gate in shadow has decided it, and compares the two.
+    /// Lets `enforcer` rule on a request, after the enforcer in shadow has decided it, and compares the two.
     pub(super) fn ask_beside<B>(
         self: &Arc<Self>,
-        gate: &Arc<Gate>,
+        enforcer: &Arc<Enforcer>,
         request: &mut Request<B>,
-    ) -> GateVerdict {
+    ) -> EnforcerVerdict {
         let tried = self.try_out(request);
-        let verdict = gate.ask(request);
+        let verdict = enforcer.ask(request);
         match tried {
             None => verdict,
-            Some(tried) => tried.compare(verdict, request),
+            Some(tried) => observed(tried, verdict, request),
         }
     }
 
     /// Decides a request. Returns `None` if that takes time: a wait cannot be compared with an answer.
     fn try_out<B>(self: &Arc<Self>, request: &mut Request<B>) -> Option<Box<Tried>> {
-        let gate = self.gate.load_full()?;
-        let (verdict, guard) = match gate.try_out(request) {
+        let enforcer = self.enforcer.load_full()?;
+        let (verdict, guard) = match enforcer.try_out(request) {
             Trial::Exempt => (Ok(()), ResponseGuard::default()),
             Trial::Allowed(_, guard) => (Ok(()), guard),
             Trial::Denied(decision) => (Err(Some(decision)), ResponseGuard::default()),
@@ -197,17 +197,19 @@ impl Shadow {
     }
 }
 
-impl Tried {
-    /// Compares the decision with the verdict on the request, or waits with it.
-    pub(super) fn compare<B>(
+impl ObserveVerdict for Tried {
+    /// Compares the decision with the verdict.
+    fn observe(
         self: Box<Self>,
-        mut verdict: GateVerdict,
-        request: &mut Request<B>,
-    ) -> GateVerdict {
-        let live = match &mut verdict {
+        verdict: &mut EnforcerVerdict,
+        method: &Method,
+        uri: &Uri,
+    ) -> Extensions {
+        let mut extensions = Extensions::new();
+        let live = match verdict {
             Verdict::Pending(waiting) => {
-                waiting.tried = Some(self);
-                return verdict;
+                waiting.observe_by(self);
+                return extensions;
             }
             Verdict::Pass(admitted) | Verdict::Hold(_, admitted) => {
                 // It ends with the admitted request.
@@ -218,27 +220,28 @@ impl Tried {
                 Some(Refusal::Denied(decision)) => Err(Some(decision)),
                 Some(Refusal::Forbidden | Refusal::NoKey(_)) => Err(None),
                 // The request is not decided, so there is no difference.
-                _ => return verdict,
+                _ => return extensions,
             },
         };
         self.shadow.compared.fetch_add(1, Ordering::Relaxed);
         let (would_refuse, decision) = match (live, self.verdict) {
             (Ok(()), Err(decision)) => (true, decision),
             (Err(decision), Ok(())) => (false, decision.cloned()),
-            (Ok(()), Ok(())) | (Err(_), Err(_)) => return verdict,
+            (Ok(()), Ok(())) | (Err(_), Err(_)) => return extensions,
         };
         let difference = Difference {
             at: SystemTime::now(),
-            method: request.method().clone(),
-            path: request.uri().path().chars().take(LONGEST_PATH).collect(),
+            method: method.clone(),
+            path: uri.path().chars().take(LONGEST_PATH).collect(),
             would_refuse,
             decision,
         };
         self.shadow.note(&difference);
-        match &mut verdict {
-            Verdict::Refuse(response) => drop(response.extensions_mut().insert(difference)),
-            _ => drop(request.extensions_mut().insert(difference)),
-        }
-        verdict
+        let of_which = match verdict {
+            Verdict::Refuse(response) => response.extensions_mut(),
+            _ => &mut extensions,
+        };
+        of_which.insert(difference);
+        extensions
     }
 }

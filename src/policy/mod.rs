@@ -35,7 +35,7 @@ pub(crate) use self::logged::Logged;
 pub use self::no_key::NoKey;
 pub(crate) use self::no_key::check_status;
 pub use self::settlement::{Cost, Ending, Settle, Spend};
-pub(crate) use self::settlement::{Ended, ReportedCost, Settlement, Told};
+pub(crate) use self::settlement::{Ended, KnownCosts, ReportedCost, Settlement};
 pub use self::tree::Tree;
 
 /// A named rule.

@@ -37,7 +37,7 @@ const DEEPEST: usize = 8;
 pub struct Tree {
     name: String,
     levels: Vec<Policy<Http>>,
-    /// What is wrong with a level, told when the tree is built.
+    /// What is wrong with a level, reported when the tree is built.
     mistake: Option<ConfigError>,
 }
 

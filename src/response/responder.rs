@@ -74,14 +74,14 @@ impl Responder {
 
     pub(super) fn fields(&self, decision: &Decision) -> Option<Fields> {
         let (rules, all) = decision.rules_and_outcomes();
-        // The texts of the policies that were asked are made for this response, and a limiter may have thousands of others.
-        let (mut told, mut outcomes) = (Vec::new(), Outcomes::new(all.at()));
-        // A policy in shadow is told in no response.
+        // The texts of the policies that were charged are made for this response, and a limiter may have thousands of others.
+        let (mut named, mut outcomes) = (Vec::new(), Outcomes::new(all.at()));
+        // A policy in shadow appears in no response.
         for (policy, outcome) in all.iter().filter(|(_, outcome)| !outcome.is_shadow()) {
-            outcomes.push(told.len(), *outcome);
-            told.push(rules.get(policy)?.clone());
+            outcomes.push(named.len(), *outcome);
+            named.push(rules.get(policy)?.clone());
         }
-        let (writers, outcomes) = (self.options.writers(&told), &outcomes);
+        let (writers, outcomes) = (self.options.writers(&named), &outcomes);
         if decision.is_allowed() {
             writers.allowed(&[], outcomes)
         } else {

@@ -38,6 +38,6 @@ impl UsageReader {
 }
 
 /// Returns the model that a request asks for.
-pub(crate) fn asked_model(_: &Extensions, _: &str) -> Option<Box<str>> {
+pub(crate) fn requested_model(_: &Extensions, _: &str) -> Option<Box<str>> {
     None
 }

@@ -67,5 +67,5 @@ pub use self::money::Money;
 pub use self::prices::{Price, Prices};
 pub use self::shapes::{Usage, anthropic, gemini, json, json_sum, openai, try_json};
 
-pub(crate) use self::prices::{MODEL, asked_model};
+pub(crate) use self::prices::{MODEL, requested_model};
 pub(crate) use self::reader::UsageReader;

@@ -210,25 +210,28 @@ mod tests {
 
     #[test]
     fn an_amount_that_does_not_fit_says_which_unit_would() {
-        let told = |amount: &str, unit: &str| {
+        let in_units = |amount: &str, unit: &str| {
             let amount: Money = amount.parse().unwrap();
-            let told = amount.in_units_of(unit.parse().unwrap());
-            told.map_err(|error| error.remedy().to_owned())
+            let units = amount.in_units_of(unit.parse().unwrap());
+            units.map_err(|error| error.remedy().to_owned())
         };
-        assert_eq!(told("4294.967295", "1e-6"), Ok(u32::MAX));
+        assert_eq!(in_units("4294.967295", "1e-6"), Ok(u32::MAX));
         let remedy = "units of 0.000001 go up to 4294.967295, so take a coarser unit, 0.00001";
-        assert_eq!(told("4294.96730", "1e-6"), Err(remedy.to_owned()));
-        assert_eq!(told("4294.96730", "1e-5"), Ok(429_496_730));
+        assert_eq!(in_units("4294.96730", "1e-6"), Err(remedy.to_owned()));
+        assert_eq!(in_units("4294.96730", "1e-5"), Ok(429_496_730));
         assert_eq!(
-            told("10000000000", "0.01").unwrap_err().split(", ").last(),
+            in_units("10000000000", "0.01")
+                .unwrap_err()
+                .split(", ")
+                .last(),
             Some("10.00")
         );
-        assert_eq!(told("10000000000", "10"), Ok(1_000_000_000));
+        assert_eq!(in_units("10000000000", "10"), Ok(1_000_000_000));
         let remedy = "it is no whole number of units of 0.01; round it, or take a finer unit";
-        assert_eq!(told("0.015", "0.01"), Err(remedy.to_owned()));
+        assert_eq!(in_units("0.015", "0.01"), Err(remedy.to_owned()));
         // No decimal unit has it as a whole number that fits.
         let remedy = "units of 0.000001 go up to 4294.967295, so give less, or a coarser unit";
-        assert_eq!(told("4294.967297", "1e-6"), Err(remedy.to_owned()));
+        assert_eq!(in_units("4294.967297", "1e-6"), Err(remedy.to_owned()));
     }
 
     proptest! {

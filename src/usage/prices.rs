@@ -27,7 +27,7 @@ pub(super) const LONGEST_NAME: usize = 256;
 /// The field of a request's body that names the model.
 pub(crate) const MODEL: &str = "model";
 
-/// The tokens of which a price is told: a million.
+/// The tokens to which a price refers: a million.
 const PER: u128 = 1_000_000;
 
 /// What a million tokens of a model cost.
@@ -114,8 +114,8 @@ pub(super) struct Tokens {
 pub(super) struct Models<'m> {
     /// The one that the answer names.
     pub(super) answered: Option<&'m str>,
-    /// The one that the request has asked for.
-    pub(super) asked: Option<&'m str>,
+    /// The one that the request names.
+    pub(super) requested: Option<&'m str>,
 }
 
 /// What the tokens of models cost, for [`Usage::priced`](super::Usage::priced): a policy then counts money in place of tokens.
@@ -163,7 +163,7 @@ pub struct Prices {
     highest: Price,
     unit: Money,
     /// Whether the log has said that a model has no price.
-    is_told: Arc<AtomicBool>,
+    is_reported: Arc<AtomicBool>,
 }
 
 impl Prices {
@@ -205,7 +205,7 @@ impl Prices {
             other: None,
             highest,
             unit: Money::MILLIONTH,
-            is_told: Arc::default(),
+            is_reported: Arc::default(),
         })
     }
 
@@ -217,7 +217,7 @@ impl Prices {
             other: Some(price),
             highest: price,
             unit: Money::MILLIONTH,
-            is_told: Arc::default(),
+            is_reported: Arc::default(),
         }
     }
 
@@ -263,13 +263,13 @@ impl Prices {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn units_of(&self, head: &Head<'_>, input: u64, output: u64) -> u32 {
-        let asked = model_of(head.extension::<JsonFields>(), head.path());
-        self.units_asked(asked, input, output)
+        let requested = model_of(head.extension::<JsonFields>(), head.path());
+        self.units_of_request(requested, input, output)
     }
 
     /// The same for a request that asks for this model.
-    pub(super) fn units_asked(&self, asked: Option<&str>, input: u64, output: u64) -> u32 {
-        let price = asked.and_then(|asked| self.of_model(asked));
+    pub(super) fn units_of_request(&self, requested: Option<&str>, input: u64, output: u64) -> u32 {
+        let price = requested.and_then(|requested| self.of_model(requested));
         let price = price.or(self.other).unwrap_or(self.highest);
         let tokens = Tokens {
             input,
@@ -282,7 +282,7 @@ impl Prices {
     /// Returns what an answer of one of these models costs, in units.
     pub(super) fn units(&self, tokens: &Tokens, models: Models<'_>) -> u32 {
         let of_one = |name: Option<&str>| name.and_then(|name| self.of_model(name));
-        let price = of_one(models.answered).or_else(|| of_one(models.asked));
+        let price = of_one(models.answered).or_else(|| of_one(models.requested));
         let price = price.or(self.other).unwrap_or_else(|| {
             self.tell_of_no_price(models.answered);
             self.highest
@@ -305,10 +305,10 @@ impl Prices {
         })
     }
 
-    /// A service may name any number of models, so the first one is told.
+    /// A service may name any number of models, so the first one is reported.
     #[cold]
     fn tell_of_no_price(&self, model: Option<&str>) {
-        if !self.is_told.swap(true, Ordering::Relaxed) {
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
             let subject = match model {
                 Some(model) => format!("model {model:?}"),
                 None => "an answer that names no model".to_owned(),
@@ -347,7 +347,7 @@ fn model_of<'a>(fields: Option<&'a JsonFields>, path: &'a str) -> Option<&'a str
 }
 
 /// Returns the model that a request with these extensions asks for.
-pub(crate) fn asked_model(extensions: &Extensions, path: &str) -> Option<Box<str>> {
+pub(crate) fn requested_model(extensions: &Extensions, path: &str) -> Option<Box<str>> {
     let model = model_of(extensions.get::<JsonFields>(), path)?;
     (model.len() <= LONGEST_NAME).then(|| model.into())
 }
@@ -424,7 +424,7 @@ mod tests {
         // 7.5 + 1.25 + 3.125 + 70 = 81.875
         let models = Models {
             answered: Some("m"),
-            asked: None,
+            requested: None,
         };
         assert_eq!(prices.units(&tokens, models), 82);
         let coarse = prices.unit(Money::cents(1)).unwrap();
@@ -445,14 +445,20 @@ mod tests {
         let small = Price::new(whole(1), whole(9)).cached(whole(3));
         let prices = Prices::new([("small", small), ("large", Price::new(whole(2), whole(8)))]);
         let prices = prices.unwrap();
-        let units = |prices: &Prices, answered, asked| {
+        let units = |prices: &Prices, answered, requested| {
             let tokens = Tokens {
                 input: 1,
                 cached: 1,
                 cache_write: 0,
                 output: 1,
             };
-            prices.units(&tokens, Models { answered, asked })
+            prices.units(
+                &tokens,
+                Models {
+                    answered,
+                    requested,
+                },
+            )
         };
         assert_eq!(units(&prices, Some("small"), Some("large")), 13);
         assert_eq!(units(&prices, Some("alias"), Some("large")), 12);
@@ -465,14 +471,14 @@ mod tests {
 
     #[test]
     fn a_wrong_table_says_what_is_right() {
-        let told = |names: &[&str]| {
+        let mistake = |names: &[&str]| {
             let prices = Prices::new(names.iter().map(|name| (name, of(1))));
             prices.map(|_| ()).unwrap_err().to_string()
         };
-        assert!(told(&[]).ends_with("give a model a price"));
-        assert!(told(&["*"]).ends_with("by `other`"));
-        assert!(told(&[""]).ends_with("of 1 to 256 bytes"));
-        assert!(told(&["a", "a"]).ends_with("give each model one price"));
+        assert!(mistake(&[]).ends_with("give a model a price"));
+        assert!(mistake(&["*"]).ends_with("by `other`"));
+        assert!(mistake(&[""]).ends_with("of 1 to 256 bytes"));
+        assert!(mistake(&["a", "a"]).ends_with("give each model one price"));
         let prices = Prices::new([("a", of(1))]).unwrap();
         assert!(prices.unit(Money::whole(0)).is_err());
     }

@@ -75,10 +75,13 @@ impl UsageReader {
     }
 
     /// Returns how many units the answer to a request that asks for this model has used so far, if it says so.
-    pub(crate) fn units(&self, asked: Option<&str>) -> Option<u32> {
+    pub(crate) fn units(&self, requested: Option<&str>) -> Option<u32> {
         let scanner = self.coding.as_ref()?.scanner();
         let answered = scanner.found_text();
-        let models = Models { answered, asked };
+        let models = Models {
+            answered,
+            requested,
+        };
         self.usage.units(scanner.found(), models)
     }
 }

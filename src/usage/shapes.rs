@@ -330,11 +330,11 @@ impl Usage {
     }
 
     /// Returns what an answer of which nothing could be read is taken to have used, by the bytes of the request and of the answer.
-    pub(crate) fn guess(&self, asked: Option<&str>, prompt: u64, answer: u64) -> u32 {
+    pub(crate) fn guess(&self, requested: Option<&str>, prompt: u64, answer: u64) -> u32 {
         match &self.shape.prices {
             Some(prices) => {
                 let (input, output) = (prompt.div_ceil(4), answer.div_ceil(4));
-                prices.units_asked(asked, input, output).max(1)
+                prices.units_of_request(requested, input, output).max(1)
             }
             None => guess(prompt, answer),
         }

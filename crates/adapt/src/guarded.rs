@@ -69,16 +69,16 @@ impl<S: Service<Q>, L: Admit<S, Q>, Q> Service<Q> for Guarded<S, L> {
 
     #[inline]
     fn call(&mut self, mut request: Q) -> Self::Future {
-        let state = match self.layer.admit(&mut self.inner, &mut request) {
-            Ok(guard) => State::Calling {
+        let stage = match self.layer.admit(&mut self.inner, &mut request) {
+            Ok(guard) => Stage::Calling {
                 future: self.inner.call(request),
                 guard: Some(guard),
             },
-            Err(answer) => State::Refused {
+            Err(answer) => Stage::Refused {
                 answer: Some(Box::new(answer)),
             },
         };
-        GuardedFuture { state }
+        GuardedFuture { stage }
     }
 }
 
@@ -87,13 +87,13 @@ pin_project! {
     /// holds.
     pub struct GuardedFuture<F, G, O> {
         #[pin]
-        state: State<F, G, O>,
+        stage: Stage<F, G, O>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<F, G, O> {
+    #[project = StageProj]
+    enum Stage<F, G, O> {
         Calling {
             #[pin]
             future: F,
@@ -116,8 +116,8 @@ where
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Calling { future, guard } => {
+        match self.project().stage.project() {
+            StageProj::Calling { future, guard } => {
                 let answer = ready!(future.poll(cx));
                 match guard.take() {
                     Some(guard) => Poll::Ready(guard.answered(answer)),
@@ -125,7 +125,7 @@ where
                     None => Poll::Pending,
                 }
             }
-            StateProj::Refused { answer } => match answer.take() {
+            StageProj::Refused { answer } => match answer.take() {
                 Some(answer) => Poll::Ready(*answer),
                 None => Poll::Pending,
             },

@@ -37,10 +37,10 @@ use tower_ratelimit::__internal::Times;
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Traffic(Arc<Shared>);
+pub struct Traffic(Arc<RequestStats>);
 
 #[derive(Default)]
-struct Shared {
+struct RequestStats {
     /// Only this field and the requests in flight hold references, so the number of references tells how many
     /// are in flight, without a second counter.
     counts: Arc<Counts>,

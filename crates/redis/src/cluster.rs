@@ -45,8 +45,8 @@ struct Nodes {
 /// How often a call follows its slot to another node.
 const MOVES: usize = 4;
 
-/// The number of nodes that are asked for the slots at once.
-const ASKED: usize = 8;
+/// The number of nodes that are queried for the slots at once.
+const QUERIED: usize = 8;
 
 /// A younger view is not renewed because of a call: one failure of a node comes with many others.
 const YOUNG: Duration = Duration::from_millis(50);
@@ -208,20 +208,20 @@ impl Nodes {
         Ok(Arc::new(view))
     }
 
-    /// Returns as many primaries as are asked at once, drawn at random.
+    /// Returns as many primaries as are queried at once, drawn at random.
     fn some_primaries(&self) -> Vec<Arc<Node>> {
         let primaries = lock(&self.primaries);
         let random = RandomState::new().hash_one(0);
         #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
         let first = random as usize % primaries.len().max(1);
         let nodes = primaries.iter().cycle().skip(first);
-        nodes.take(primaries.len().min(ASKED)).cloned().collect()
+        nodes.take(primaries.len().min(QUERIED)).cloned().collect()
     }
 
     /// Asks all of these at once, and takes the answer that most of them give: a node that has been away for
     /// a while knows less than the others. Returns `None` if there are no nodes.
     async fn ask(&self, nodes: Vec<Arc<Node>>) -> Option<RedisResult<Vec<Range>>> {
-        let asked = nodes.len();
+        let count = nodes.len();
         let mut answers = JoinSet::new();
         for node in nodes {
             let deadline = self.deadline;
@@ -238,7 +238,7 @@ impl Nodes {
                         reports.len() - 1
                     });
                     reports[place].1 += 1;
-                    if reports[place].1 > asked / 2 {
+                    if reports[place].1 > count / 2 {
                         // The others go on: a call that is given up makes its connection look silent.
                         answers.detach_all();
                         return Some(Ok(reports.swap_remove(place).0));

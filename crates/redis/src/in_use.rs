@@ -18,7 +18,7 @@ pub(super) struct SlotsInUse {
 
 #[derive(Default)]
 struct Holdings {
-    by_slot: HashMap<Slot, Holding>,
+    by_slot: HashMap<Slot, SlotInUse>,
     /// How many were taken so far.
     taken: u64,
     is_renewed: bool,
@@ -26,7 +26,7 @@ struct Holdings {
 
 /// The charges of a request that holds slots.
 #[derive(Clone, Copy)]
-pub(super) struct Holding {
+pub(super) struct SlotInUse {
     pub(super) charge: Charge,
     /// Its place in the order in which this node has taken slots.
     number: u64,
@@ -61,7 +61,7 @@ impl SlotsInUse {
             let outcome = outcome.find(|(policy, _)| *policy == charge.policy);
             if outcome.is_some_and(|(_, outcome)| outcome.is_allowed()) && charge.cost > 0 {
                 holdings.taken += 1;
-                let holding = Holding {
+                let holding = SlotInUse {
                     charge: *charge,
                     number: holdings.taken,
                     is_here: outcomes.is_degraded(),
@@ -78,7 +78,7 @@ impl SlotsInUse {
     }
 
     /// Forgets a slot, and returns what it held.
-    pub(super) fn forget(&self, slot: Slot) -> Option<Holding> {
+    pub(super) fn forget(&self, slot: Slot) -> Option<SlotInUse> {
         self.holdings().by_slot.remove(&slot)
     }
 
@@ -91,7 +91,7 @@ impl SlotsInUse {
             return None;
         }
         let elsewhere = holdings.by_slot.values().filter(|holding| !holding.is_here);
-        let mut elsewhere: Vec<Holding> = elsewhere.copied().collect();
+        let mut elsewhere: Vec<SlotInUse> = elsewhere.copied().collect();
         drop(holdings);
         elsewhere.sort_unstable_by_key(|holding| Reverse(holding.number));
         Some(elsewhere.into_iter().map(|it| it.charge).collect())

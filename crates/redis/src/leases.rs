@@ -264,7 +264,7 @@ impl Leases {
     /// Returns the questions for the server about these charges.
     pub(super) fn ask(&self, charges: &[Charge]) -> LeaseRequests {
         let now = self.clock.now();
-        let asked = charges.iter().map(|charge| {
+        let requests = charges.iter().map(|charge| {
             let (mut shard, hash) = self.shard_of(charge);
             let mut ask = Ask {
                 cost: charge.cost,
@@ -285,7 +285,7 @@ impl Leases {
                 put: now,
             }
         });
-        asked.collect()
+        requests.collect()
     }
 
     /// Returns reports on the spent units of these charges, to be sent before their keys are changed.
@@ -327,7 +327,7 @@ impl Leases {
         })
     }
 
-    /// Returns the units of pairs that no request has asked for lately, and of evicted pairs, to be given
+    /// Returns the units of pairs that no request has needed lately, and of evicted pairs, to be given
     /// back.
     pub(super) fn idle(&self) -> Vec<LeaseRequest> {
         let mut idle = self.questions(|of, pair, now| pair.idle(now, self.terms(of.0.policy)?));

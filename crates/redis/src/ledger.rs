@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 use super::calls::{Calls, Forgetting, Purpose};
 use super::denials::remember;
-use super::in_use::Holding;
+use super::in_use::SlotInUse;
 use super::leases::Leases;
 use super::lending;
 use super::opened::{Charges, OpenedPolicy};
@@ -115,7 +115,7 @@ impl RedisLedger {
         let holdings = charges.iter().filter_map(|charge| charge.slot);
         let holdings = holdings.filter_map(|slot| calls.in_use.forget(slot));
         let (here, elsewhere): (Vec<_>, Vec<_>) = holdings.partition(|holding| holding.is_here);
-        let of = |holdings: Vec<Holding>| -> Charges {
+        let of = |holdings: Vec<SlotInUse>| -> Charges {
             holdings.into_iter().map(|holding| holding.charge).collect()
         };
         calls.standby.release(&of(here));

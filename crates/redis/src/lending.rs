@@ -20,18 +20,18 @@ use tower_ratelimit_core::store::Charge;
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 
 /// Questions for units on their way. If no answer comes, the next request asks again.
-struct Asking {
+struct LeaseCall {
     calls: Arc<Calls>,
     questions: LeaseRequests,
 }
 
-impl Asking {
+impl LeaseCall {
     fn new(calls: &Arc<Calls>, charges: &[Charge]) -> Self {
-        let asked = |leases: &Leases| {
+        let begin = |leases: &Leases| {
             leases.on_their_way.begin();
             leases.ask(charges)
         };
-        let questions = calls.leases.as_ref().map(asked);
+        let questions = calls.leases.as_ref().map(begin);
         Self {
             calls: Arc::clone(calls),
             questions: questions.unwrap_or_default(),
@@ -69,7 +69,7 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for LeaseCall {
     /// If there is no answer yet, the task could not start, or has panicked: the next request asks again.
     fn drop(&mut self) {
         self.failed(None);
@@ -137,7 +137,7 @@ pub(super) async fn decide(
             }
         }
     }
-    let asking = tokio::spawn(Asking::new(calls, charges).answer());
+    let asking = tokio::spawn(LeaseCall::new(calls, charges).answer());
     match timeout_at(waits.until, asking).await {
         Ok(Ok(decided)) => decided.map(|(answer, outcomes)| (Some(answer), outcomes)),
         // The task has panicked, or the request has waited for other answers before.
@@ -158,7 +158,7 @@ pub(super) fn renew_if_low(calls: &Arc<Calls>, charges: &[Charge], local: &Local
 fn renew(calls: &Arc<Calls>, charge: &Charge) {
     let charge = Charge { cost: 0, ..*charge };
     // Asked for before the task runs, so that the requests until then do not ask as well.
-    let asking = Asking::new(calls, &[charge]).answer();
+    let asking = LeaseCall::new(calls, &[charge]).answer();
     let _ = calls.link.background.spawn(asking);
 }
 

@@ -71,7 +71,7 @@ use self::not_leased::{SmallLimits, terms};
 use self::opened::OpenedPolicy;
 use self::query::Deciding;
 use self::script::Script;
-use self::settlement::Settling;
+use self::settlement::SettlementEncoder;
 use self::state_key::InBraces;
 use tower_ratelimit_core::__internal::Lua;
 use tower_ratelimit_core::__internal::check_names;
@@ -252,7 +252,7 @@ impl Store for RedisStore {
             standby,
             watch: Arc::clone(&self.watch),
             charge: Batcher::new(deciding, &self.link, &self.watch),
-            settle: Batcher::new(Settling::new(&policies), &self.link, &self.watch),
+            settle: Batcher::new(SettlementEncoder::new(&policies), &self.link, &self.watch),
             amend: Script::of(&rules, include_str!("amend.lua")),
             take: Script::of(&rules, include_str!("take.lua")),
             renew: Script::of(&in_use, include_str!("renew.lua")),

@@ -102,7 +102,7 @@ mod tests {
     fn outcome(numbers: &Numbers, counted: &OpenedPolicy, later: Micros) -> Outcome {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         numbers.replay((0, counted), later, &mut outcomes);
-        let (_, outcome) = outcomes.iter().next().expect("one was told");
+        let (_, outcome) = outcomes.iter().next().expect("there is one");
         *outcome
     }
 
@@ -148,7 +148,7 @@ mod tests {
                 }
                 let cost = if near < 4 { near } else { far % limit.max(1) };
                 let charge = Charge::new(0, "ann".into_key(), cost);
-                let asked = Denied {
+                let denied = Denied {
                     state,
                     at: Micros::new(at.unsigned_abs() + part_of(longest, gap)),
                     charge: if soft { charge.soft() } else { charge },
@@ -156,8 +156,8 @@ mod tests {
                     has_own_limit: own,
                 };
                 let counted = OpenedPolicy::of(algorithm);
-                let answer = asked.answer(&algorithm);
-                let answered = answer.of(0).expect("it was asked about");
+                let answer = denied.answer(&algorithm);
+                let answered = answer.of(0).expect("it has an answer");
                 let length = part_of(longest, length.0) + length.1;
                 let numbers = Numbers::of(answered, &counted, Micros::new(length));
                 let within = moments.iter().map(|part| part_of(length, *part));
@@ -168,7 +168,7 @@ mod tests {
                         answered.outcome(&counted, later),
                         "{} {:?} after {:?} of {}: {:?}",
                         algorithm,
-                        asked,
+                        denied,
                         later,
                         length,
                         numbers
@@ -203,14 +203,14 @@ mod tests {
             for _ in 0..3 {
                 state = algorithm.step(state, at, 1).1;
             }
-            let asked = Denied {
+            let denied = Denied {
                 state,
                 at,
                 charge: Charge::new(0, "ann".into_key(), 1),
                 blocked: Micros::ZERO,
                 has_own_limit: false,
             };
-            let (answer, counted) = (asked.answer(&algorithm), OpenedPolicy::of(algorithm));
+            let (answer, counted) = (denied.answer(&algorithm), OpenedPolicy::of(algorithm));
             let answered = answer.of(0).unwrap();
             let wait = answered.outcome(&counted, Micros::ZERO).retry_micros();
             let until = wait.unwrap().saturating_sub(Micros::new(1));

@@ -8,7 +8,7 @@ pub(super) type Address = (String, u16);
 /// Consecutive slots, and the address of the primary that has them.
 pub(super) type Range = (u16, u16, Address);
 
-/// Parses the answer to `CLUSTER SLOTS` of a node that was asked at this host, in the order of the slots.
+/// Parses the answer to `CLUSTER SLOTS` of the node at this host, in the order of the slots.
 /// Entries that are not understood are left out.
 pub(super) fn ranges(text: &Value, host: &str) -> Vec<Range> {
     let Value::Array(text) = text else {
@@ -47,18 +47,18 @@ fn range(text: &Value, host: &str) -> Option<Range> {
     (first <= last && last < SLOTS).then_some((first, last, (host_of(name, host)?, port)))
 }
 
-/// Resolves the host name in the answer of a node that was asked at `asked`. `?` is a node that does not know
+/// Resolves the host name in the answer of a node that answered at `host`. `?` is a node that does not know
 /// its own.
-fn host_of(name: &str, asked: &str) -> Option<String> {
+fn host_of(name: &str, host: &str) -> Option<String> {
     match name {
         "?" => None,
         // The node knows no better name, so it is where it answers.
-        "" | "0.0.0.0" | "::" => Some(asked.to_owned()),
+        "" | "0.0.0.0" | "::" => Some(host.to_owned()),
         name => Some(name.to_owned()),
     }
 }
 
-/// Resolves a redirection by a node that was asked at this host: `127.0.0.1:6381`, or `:6381` on its own
+/// Resolves a redirection by the node at this host: `127.0.0.1:6381`, or `:6381` on its own
 /// host.
 pub(super) fn elsewhere(text: &str, host: &str) -> Option<Address> {
     let (name, port) = text.rsplit_once(':')?;

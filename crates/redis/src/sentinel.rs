@@ -104,13 +104,13 @@ impl Sentinels {
 
 async fn ask(sentinel: ConnectionInfo, name: String) -> Outcome<Step> {
     let at = sentinel.addr().to_string();
-    let asked = async {
+    let answer = async {
         let mut connection = Connection::open(&sentinel).await?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&name);
         connection.query(&command).await
     };
-    match in_time(asked).await {
+    match in_time(answer).await {
         Ok(Some((host, port))) => Ok(Step::Named(host, port)),
         Ok(None) => {
             let what = "the sentinels know no master of this name";

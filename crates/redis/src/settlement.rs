@@ -28,12 +28,12 @@ pub(super) struct Settlement {
 }
 
 /// The script that settles charges of some policies.
-pub(super) struct Settling {
+pub(super) struct SettlementEncoder {
     policies: Arc<[OpenedPolicy]>,
     script: Script,
 }
 
-impl Settling {
+impl SettlementEncoder {
     pub(super) fn new(policies: &Arc<[OpenedPolicy]>) -> Self {
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
         Self {
@@ -44,7 +44,7 @@ impl Settling {
 }
 
 impl Operation for Settlement {
-    type Encoder = Settling;
+    type Encoder = SettlementEncoder;
 
     const FEW_CALLS: usize = 1;
     const MOST_CALLS: usize = 256;
@@ -69,7 +69,7 @@ impl Operation for Settlement {
     }
 
     fn encode<'a>(
-        encoder: &'a Settling,
+        encoder: &'a SettlementEncoder,
         settlements: impl Iterator<Item = &'a Self> + Clone,
     ) -> (&'a Script, Call) {
         let moment = settlements.clone().find_map(|settlement| settlement.moment);

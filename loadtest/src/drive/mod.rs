@@ -41,7 +41,7 @@ pub struct Outcome {
 
 /// The shared state of the threads of a run.
 #[derive(Debug)]
-struct Shared {
+struct RunState {
     begin: Instant,
     /// The requests of a closed loop that have begun.
     begun: AtomicU64,
@@ -49,7 +49,7 @@ struct Shared {
     stop: watch::Receiver<bool>,
 }
 
-impl Shared {
+impl RunState {
     fn now(&self) -> Duration {
         self.begin.elapsed()
     }
@@ -70,7 +70,7 @@ pub async fn run(
     let (stopping, stop) = watch::channel(false);
     let threads = load.threads();
     let before = processor::used();
-    let shared = Arc::new(Shared {
+    let run = Arc::new(RunState {
         begin: Instant::now(),
         begun: AtomicU64::new(0),
         answered,
@@ -84,16 +84,16 @@ pub async fn run(
         let tickets = match load.arrivals {
             Some(times) => {
                 let (sender, receiver) = mpsc::channel(QUEUE);
-                let (load, shared) = (Arc::clone(&load), Arc::clone(&shared));
-                let unsent = move || send_arrivals(times, &load, &shared, &sender);
+                let (load, run) = (Arc::clone(&load), Arc::clone(&run));
+                let unsent = move || send_arrivals(times, &load, &run, &sender);
                 arrivals = Some(tokio::task::spawn_blocking(unsent));
                 Tickets::Open(tokio::sync::Mutex::new(receiver))
             }
             None => Tickets::Closed,
         };
-        let (load, shared) = (Arc::clone(&load), Arc::clone(&shared));
+        let (load, run) = (Arc::clone(&load), Arc::clone(&run));
         running.push(tokio::task::spawn_blocking(move || {
-            worker::thread(&load, &shared, thread, tickets)
+            worker::thread(&load, &run, thread, tickets)
         }));
     }
     let end = async {
@@ -119,7 +119,7 @@ pub async fn run(
     if let Some(arrivals) = arrivals {
         tally.unsent += arrivals.await.map_err(io::Error::other)?;
     }
-    let elapsed = shared.now().as_secs_f64();
+    let elapsed = run.now().as_secs_f64();
     let after = processor::used();
     Ok(Outcome {
         tally,
@@ -149,23 +149,20 @@ const QUEUE: usize = 100_000;
 fn send_arrivals(
     arrivals: Arrivals,
     load: &Load,
-    shared: &Shared,
+    run: &RunState,
     sender: &mpsc::Sender<Duration>,
 ) -> u64 {
     let mut unsent = 0;
     let requests = usize::try_from(load.requests).unwrap_or(usize::MAX);
     let times = arrivals.times(load.seed).take(requests);
     for time in times.take_while(|time| *time < load.length) {
-        while let Some(rest) = time
-            .checked_sub(shared.now())
-            .filter(|rest| !rest.is_zero())
-        {
-            if *shared.stop.borrow() {
+        while let Some(rest) = time.checked_sub(run.now()).filter(|rest| !rest.is_zero()) {
+            if *run.stop.borrow() {
                 return unsent;
             }
             std::thread::sleep(rest.min(Duration::from_millis(20)));
         }
-        if *shared.stop.borrow() {
+        if *run.stop.borrow() {
             return unsent;
         }
         unsent += u64::from(sender.try_send(time).is_err());
@@ -174,6 +171,6 @@ fn send_arrivals(
 }
 
 /// Returns the next number of a closed loop, if there is one.
-fn begin_one(shared: &Shared, requests: u64) -> bool {
-    shared.begun.fetch_add(1, Ordering::Relaxed) < requests
+fn begin_one(run: &RunState, requests: u64) -> bool {
+    run.begun.fetch_add(1, Ordering::Relaxed) < requests
 }

@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, LocalSet};
 
 use super::connection::{Connection, Reading, Reply};
 use super::tally::Tally;
-use super::{Load, Shared, begin_one};
+use super::{Load, RunState, begin_one};
 use crate::aim::Target;
 use crate::exchange::{Exchange, Verdict};
 use crate::judge::Judge;
@@ -53,10 +53,10 @@ struct Request {
     is_read: bool,
 }
 
-/// The shared state of the workers of a thread.
-struct State {
+/// What the workers of a thread share.
+struct WorkerThread {
     load: Arc<Load>,
-    shared: Arc<Shared>,
+    run: Arc<RunState>,
     tickets: Tickets,
     tally: RefCell<Tally>,
     judge: RefCell<Judge>,
@@ -72,13 +72,13 @@ struct State {
 /// The time that pending requests have for their answer when the run ends.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The wait of a refused client that was told no time.
+/// The wait of a refused client that got no time.
 const UNTOLD: Duration = Duration::from_secs(1);
 
 /// Runs the workers of one thread to their end.
 pub(super) fn thread(
     load: &Arc<Load>,
-    shared: &Arc<Shared>,
+    run: &Arc<RunState>,
     number: usize,
     tickets: Tickets,
 ) -> io::Result<Counted> {
@@ -88,9 +88,9 @@ pub(super) fn thread(
     let workers = usize::try_from(load.concurrency).unwrap_or(usize::MAX);
     let workers = (0..workers).filter(|worker| worker % load.threads() == number);
     let clients = usize::try_from(load.clients).unwrap_or(usize::MAX);
-    let state = Rc::new(State {
+    let thread = Rc::new(WorkerThread {
         load: Arc::clone(load),
-        shared: Arc::clone(shared),
+        run: Arc::clone(run),
         tickets,
         tally: RefCell::default(),
         judge: RefCell::new(Judge::new(load.policy, load.clients, load.nodes())),
@@ -99,11 +99,11 @@ pub(super) fn thread(
         waits: RefCell::new(vec![None; clients]),
         on_their_way: Cell::new(0),
     });
-    let stop = shared.stop.clone();
+    let stop = run.stop.clone();
     LocalSet::new().block_on(&runtime, async {
         let mut running = JoinSet::new();
         for _ in workers {
-            running.spawn_local(work(Rc::clone(&state)));
+            running.spawn_local(work(Rc::clone(&thread)));
         }
         let all = async { while running.join_next().await.is_some() {} };
         let end = async {
@@ -114,7 +114,7 @@ pub(super) fn thread(
             () = all => {}
             () = end => {}
         }
-        Ok(state.counted())
+        Ok(thread.counted())
     })
 }
 
@@ -124,31 +124,31 @@ async fn stopped(mut stop: watch::Receiver<bool>) {
 }
 
 /// One worker, with a connection to each server.
-async fn work(state: Rc<State>) {
-    let load = &state.load;
+async fn work(thread: Rc<WorkerThread>) {
+    let load = &thread.load;
     let targets = load.targets.iter();
     let connection = |target: &Target| Connection::new(target.clone(), load.timeout);
     let mut connections: Vec<_> = targets.map(connection).collect();
-    while let Some(intended) = state.ticket().await {
-        let number = state.next.replace(state.next.get() + 1);
+    while let Some(intended) = thread.ticket().await {
+        let number = thread.next.replace(thread.next.get() + 1);
         let (node, turn) = load.turn(number);
-        let Some(client) = state.client(turn).await else {
+        let Some(client) = thread.client(turn).await else {
             continue;
         };
-        let is_retry = state.ends_wait(client);
+        let is_retry = thread.ends_wait(client);
         let request = load.request(node, client);
-        state.on_their_way.set(state.on_their_way.get() + 1);
+        thread.on_their_way.set(thread.on_their_way.get() + 1);
         let mut judged = None;
         let reading = load.reading(number);
         let reply = connections[node].send(request, reading, |sent| {
             if load.check {
-                let sent = sent.saturating_duration_since(state.shared.begin);
+                let sent = sent.saturating_duration_since(thread.run.begin);
                 let node = u16::try_from(node).unwrap_or(u16::MAX);
-                judged = Some(state.judge.borrow_mut().sent(client, node, sent));
+                judged = Some(thread.judge.borrow_mut().sent(client, node, sent));
             }
         });
         let reply = reply.await;
-        state.on_their_way.set(state.on_their_way.get() - 1);
+        thread.on_their_way.set(thread.on_their_way.get() - 1);
         let request = Request {
             client,
             node,
@@ -157,14 +157,14 @@ async fn work(state: Rc<State>) {
             is_retry,
             is_read: reading != Reading::Status,
         };
-        state.answered(reply, &request);
+        thread.answered(reply, &request);
     }
 }
 
-impl State {
+impl WorkerThread {
     /// Returns the next request, with its intended time if that is in the future. `None` ends the worker.
     async fn ticket(&self) -> Option<Option<Duration>> {
-        let stop = self.shared.stop.clone();
+        let stop = self.run.stop.clone();
         if *stop.borrow() {
             return None;
         }
@@ -178,10 +178,10 @@ impl State {
     async fn next_ticket(&self) -> Option<Option<Duration>> {
         match &self.tickets {
             Tickets::Open(arrivals) => arrivals.lock().await.recv().await.map(Some),
-            Tickets::Closed if !begin_one(&self.shared, self.load.requests) => None,
+            Tickets::Closed if !begin_one(&self.run, self.load.requests) => None,
             Tickets::Closed => {
                 if let Some(pace) = self.load.pace {
-                    let slot = self.slot.get().max(self.shared.now());
+                    let slot = self.slot.get().max(self.run.now());
                     self.slot.set(slot + pace);
                     self.sleep_until(slot).await;
                 }
@@ -191,7 +191,7 @@ impl State {
     }
 
     async fn sleep_until(&self, moment: Duration) {
-        tokio::time::sleep(moment.saturating_sub(self.shared.now())).await;
+        tokio::time::sleep(moment.saturating_sub(self.run.now())).await;
     }
 
     /// Returns the client that sends next: the next in order, or else the next that need not wait. `None` if
@@ -201,7 +201,7 @@ impl State {
             return Some(turn);
         }
         loop {
-            let now = self.shared.now();
+            let now = self.run.now();
             let first = {
                 let waits = self.waits.borrow();
                 let turns = (turn..self.load.clients).chain(0..turn);
@@ -224,7 +224,7 @@ impl State {
             };
             tokio::select! {
                 () = self.sleep_until(first) => {}
-                () = stopped(self.shared.stop.clone()) => return None,
+                () = stopped(self.run.stop.clone()) => return None,
             }
         }
     }
@@ -239,7 +239,7 @@ impl State {
     }
 
     fn answered(&self, reply: Reply, request: &Request) {
-        let since = |moment: Instant| moment.saturating_duration_since(self.shared.begin);
+        let since = |moment: Instant| moment.saturating_duration_since(self.run.begin);
         let (sent, ended) = (since(reply.sent), since(reply.ended));
         let is_refused = reply.verdict == Verdict::Limited;
         let mut tally = self.tally.borrow_mut();
@@ -250,7 +250,7 @@ impl State {
             *retries += 1;
             *refused += u64::from(is_refused);
         }
-        self.shared.answered.fetch_add(1, Ordering::Relaxed);
+        self.run.answered.fetch_add(1, Ordering::Relaxed);
         if self.load.wait && is_refused {
             let wait = reply.info.retry_after.map_or(UNTOLD, |wait| wait.length);
             // Timers of the runtime are exact to a millisecond, and never early.

@@ -77,7 +77,7 @@ pub(super) struct News {
 }
 
 impl Client {
-    /// `room` is the number of times that are kept for each rule.
+    /// `room` is the number of times that are stored for each rule.
     pub(super) fn new(terms: Option<Terms>, room: usize) -> Self {
         Self {
             open: BinaryHeap::new(),

@@ -122,19 +122,19 @@ impl Finding {
     }
 }
 
-/// The findings of a run. All are counted, and the first of each check are kept.
+/// The findings of a run. All are counted, and the first of each check are listed.
 #[derive(Debug, Default)]
 pub(super) struct Findings(BTreeMap<(Check, Premise), (u64, Vec<Finding>)>);
 
 impl Findings {
-    /// The number of findings that are kept for each check.
-    const KEPT: usize = 3;
+    /// The number of findings that are listed for each check.
+    const LISTED: usize = 3;
 
     pub(super) fn add(&mut self, finding: Finding) {
-        let (count, kept) = self.0.entry((finding.check, finding.premise)).or_default();
+        let (count, listed) = self.0.entry((finding.check, finding.premise)).or_default();
         *count += 1;
-        if kept.len() < Self::KEPT {
-            kept.push(finding);
+        if listed.len() < Self::LISTED {
+            listed.push(finding);
         }
     }
 
@@ -146,13 +146,13 @@ impl Findings {
     /// Returns the number of findings of a check, and the first of them.
     pub(super) fn of(&self, check: Check) -> (u64, Vec<Finding>) {
         let mut all = (0, Vec::new());
-        for ((other, _), (count, kept)) in &self.0 {
+        for ((other, _), (count, listed)) in &self.0 {
             if *other == check {
                 all.0 += count;
-                all.1.extend(kept.iter().cloned());
+                all.1.extend(listed.iter().cloned());
             }
         }
-        all.1.truncate(Self::KEPT);
+        all.1.truncate(Self::LISTED);
         all
     }
 }

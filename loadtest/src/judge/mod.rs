@@ -60,7 +60,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// The number of times that are kept for all clients together.
+    /// The number of times that are stored for all clients together.
     const ROOM: usize = 1 << 17;
 
     /// Creates a judge for this many clients and nodes, with the policy if it is known.

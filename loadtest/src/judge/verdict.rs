@@ -36,7 +36,7 @@ pub struct CheckResult {
 pub enum Conclusion {
     /// Nothing disproves it.
     Held,
-    /// It was disproved this many times; the first findings are kept.
+    /// It was disproved this many times; the first findings are listed.
     Broken {
         /// The number of findings.
         count: u64,

@@ -31,7 +31,7 @@ use crate::{Failure, median};
 const ROUNDS: usize = 7;
 const STREAMS: [usize; 3] = [1, 64, 1_000];
 
-/// How long a server is asked in a round. The calls before are not measured.
+/// How long a server is measured in a round. The calls before are not measured.
 const SLICE: Duration = Duration::from_millis(1_500);
 const BEFORE: Duration = Duration::from_millis(200);
 
@@ -157,7 +157,7 @@ async fn call(client: &mut Grpc<Channel>, key: usize) -> Result<(), Failure> {
         key: "remote_address".to_owned(),
         value: format!("198.51.{}.{}", key / 256, key % 256),
     };
-    let asked = RateLimitRequest {
+    let request = RateLimitRequest {
         domain: "shop".to_owned(),
         descriptors: vec![RateLimitDescriptor {
             entries: vec![entry],
@@ -168,7 +168,11 @@ async fn call(client: &mut Grpc<Channel>, key: usize) -> Result<(), Failure> {
     client.ready().await?;
     let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
     let answer = client
-        .unary(Request::new(asked), PathAndQuery::from_static(PATH), codec)
+        .unary(
+            Request::new(request),
+            PathAndQuery::from_static(PATH),
+            codec,
+        )
         .await?;
     match answer.into_inner().overall_code() {
         Code::Ok => Ok(()),

@@ -27,8 +27,8 @@ impl Process {
         };
         loop {
             let line = process.output.next().ok_or("the server has ended")??;
-            if let Some(told) = line.strip_prefix(word) {
-                return Ok((process, told.to_owned()));
+            if let Some(rest) = line.strip_prefix(word) {
+                return Ok((process, rest.to_owned()));
             }
         }
     }

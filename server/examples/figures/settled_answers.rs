@@ -16,7 +16,7 @@ use crate::{Failure, median};
 const ROUNDS: usize = 9;
 const CLIENTS: usize = 8;
 
-/// How long a server is asked in a round. The answers before are not measured.
+/// How long a server is measured in a round. The answers before are not measured.
 const SLICE: Duration = Duration::from_millis(1_500);
 const BEFORE: Duration = Duration::from_millis(200);
 
@@ -46,8 +46,8 @@ impl Measured {
         let mut command = ratelimitd(&path)?;
         command.args(["--listen", "127.0.0.1:0", "--upstream"]);
         command.arg(format!("http://{upstream}"));
-        let (process, told) = Process::start(&mut command, "listening on http://")?;
-        let address = told.split([',', '/', ' ']).next().unwrap_or_default();
+        let (process, line) = Process::start(&mut command, "listening on http://")?;
+        let address = line.split([',', '/', ' ']).next().unwrap_or_default();
         Ok(Self {
             process,
             address: address.parse()?,

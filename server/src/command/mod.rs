@@ -17,7 +17,7 @@ mod otlp;
 mod replay;
 mod serve;
 mod signals;
-mod state;
+mod state_file;
 mod suggest;
 mod systemd;
 mod variables;

@@ -30,7 +30,7 @@ const ANSWERED: Duration = Duration::from_secs(10);
 /// The longest answer of a collector that is read.
 const LONGEST: usize = 64 * 1024;
 
-/// The variables with which other programs are told of a collector: of spans alone, and of everything.
+/// The variables with which other programs find a collector: of spans alone, and of everything.
 const OF_SPANS: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 const OF_ALL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
@@ -108,7 +108,7 @@ impl Export {
     }
 }
 
-/// Returns the URL for spans, and where it was told.
+/// Returns the URL for spans, and where it comes from.
 fn endpoint(flag: Option<&str>) -> Option<(&'static str, String)> {
     let is_off = variable("OTEL_SDK_DISABLED").is_some_and(|it| it.eq_ignore_ascii_case("true"));
     if is_off {
@@ -133,14 +133,14 @@ fn wrong(source: &str, url: &str, why: &str) -> String {
 
 /// Describes this program. The usual variables may name it otherwise, and tell more.
 fn resource() -> Resource {
-    let told = Resource::builder().build();
-    let name = told
+    let detected = Resource::builder().build();
+    let name = detected
         .get(&"service.name".into())
         .map(|name| name.to_string());
-    let is_told = name.is_some_and(|name| !name.starts_with("unknown_service"));
+    let is_named = name.is_some_and(|name| !name.starts_with("unknown_service"));
     let mut resource = Resource::builder()
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
-    if !is_told {
+    if !is_named {
         resource = resource.with_service_name("ratelimitd");
     }
     resource.build()

@@ -18,7 +18,7 @@ use super::descriptors::Descriptors;
 use super::length::{length, pause};
 use super::otlp::Export;
 use super::signals::{Files, Signals};
-use super::state::State;
+use super::state_file::StateFile;
 use super::systemd::{self, Handed};
 use crate::certificate::{self, Certificate};
 use crate::forward::Upstream;
@@ -153,7 +153,7 @@ impl Serve {
     async fn serve(self, mut handed: Handed) -> Result<(), BoxError> {
         let mut signals = Signals::new()?;
         self.refuse_what_does_nothing()?;
-        let state = self.state.as_deref().map(State::open).transpose()?;
+        let state = self.state.as_deref().map(StateFile::open).transpose()?;
         let limits = self.limits(state.as_ref())?;
         if let Some(adapt) = limits.config().adapt() {
             tokio::spawn(adapt.run());
@@ -322,9 +322,9 @@ impl Serve {
         are_some.then(|| self.descriptors.read(limits)).transpose()
     }
 
-    fn limits(&self, state: Option<&State>) -> Result<Limits, BoxError> {
+    fn limits(&self, state: Option<&StateFile>) -> Result<Limits, BoxError> {
         let Some(file) = &self.limits else {
-            let store = state.map(State::store);
+            let store = state.map(StateFile::store);
             return match self.descriptors.ratelimit_config {
                 Some(_) => Limits::none(store),
                 None => Limits::built_in(store),

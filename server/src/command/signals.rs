@@ -9,7 +9,7 @@ use crate::certificate::Certificate;
 use crate::limits::Limits;
 use crate::ratelimit::RateLimits;
 
-/// What is read again when the process is told to.
+/// What is read again at a signal.
 #[derive(Clone)]
 pub(super) struct Files {
     pub(super) limits: Limits,
@@ -52,7 +52,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal to stop, and reads these files meanwhile, as often as it is told to.
+    /// Waits for the next signal to stop, and reads these files meanwhile, at each signal to do so.
     pub(super) async fn stop(&mut self, files: &Files) {
         loop {
             tokio::select! {

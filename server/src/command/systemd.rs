@@ -1,4 +1,4 @@
-//! What a service manager such as systemd hands over, and what it is told.
+//! What a service manager such as systemd hands over, and what it is notified of.
 
 use std::env;
 use std::io;

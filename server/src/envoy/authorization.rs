@@ -21,7 +21,7 @@ use super::messages::envoy::service::auth::v3::{
 use super::messages::envoy::r#type::v3::HttpStatus;
 use super::messages::google::rpc;
 use super::original::{Unusable, original};
-use crate::{Body, Gateway, question, refusals, told};
+use crate::{Body, Gateway, question, refusals, text_response};
 
 /// What of its time Envoy needs for the way of the answer.
 const WAY_BACK: Duration = Duration::from_millis(3);
@@ -52,13 +52,13 @@ impl authorization_server::Authorization for Authorization {
         let deadline = deadline(metadata);
         let counted = self.gateway.counted();
         let response = match original(request.into_inner().attributes, &counted) {
-            Ok(mut asked) => {
+            Ok(mut request) => {
                 if let Some(deadline) = deadline {
-                    asked.extensions_mut().insert(deadline);
+                    request.extensions_mut().insert(deadline);
                 }
-                self.gateway.ask(asked, &counted).await
+                self.gateway.ask(request, &counted).await
             }
-            Err(Unusable::Client((status, why))) => told(status, why),
+            Err(Unusable::Client((status, why))) => text_response(status, why),
             Err(Unusable::Envoy(why)) => {
                 if let Some(span) = span {
                     span.called(Code::InvalidArgument);

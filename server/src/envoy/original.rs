@@ -15,7 +15,7 @@ use super::messages::envoy::service::auth::v3::AttributeContext;
 use super::messages::envoy::service::auth::v3::attribute_context::{HttpRequest, Peer};
 use crate::counted::Counted;
 use crate::head::{Refusal, bad};
-use crate::question::ToldBody;
+use crate::question::SentBody;
 
 /// The most bytes of the names and values of a head, as on the listener for clients.
 const LONGEST_HEAD: usize = 64 * 1024;
@@ -42,34 +42,37 @@ const IS_CUT: &str = "x-envoy-auth-partial-body";
 pub(super) fn original(
     attributes: Option<AttributeContext>,
     counted: &Counted,
-) -> Result<Request<ToldBody>, Unusable> {
+) -> Result<Request<SentBody>, Unusable> {
     let attributes = attributes.unwrap_or_default();
-    let asked = attributes.request.and_then(|request| request.http);
-    let mut asked = asked.ok_or(Unusable::Envoy(
+    let http = attributes.request.and_then(|request| request.http);
+    let mut original = http.ok_or(Unusable::Envoy(
         "attributes.request.http is missing: this limits requests of HTTP, so ask from a filter for HTTP",
     ))?;
     let (mut parts, ()) = Request::new(()).into_parts();
     parts.method =
-        Method::from_bytes(asked.method.as_bytes()).map_err(|_| bad("the method is none"))?;
-    parts.uri = target(&asked.path)?;
-    let (text, bytes) = (mem::take(&mut asked.body), mem::take(&mut asked.raw_body));
-    fields(&mut parts, asked, counted)?;
-    let body = told_body(&mut parts, if text.is_empty() { bytes } else { text });
+        Method::from_bytes(original.method.as_bytes()).map_err(|_| bad("the method is none"))?;
+    parts.uri = target(&original.path)?;
+    let (text, bytes) = (
+        mem::take(&mut original.body),
+        mem::take(&mut original.raw_body),
+    );
+    fields(&mut parts, original, counted)?;
+    let body = sent_body(&mut parts, if text.is_empty() { bytes } else { text });
     if let Some(peer) = attributes.source.and_then(peer) {
         parts.extensions.insert(peer);
     }
     Ok(Request::from_parts(parts, body))
 }
 
-fn told_body(parts: &mut Parts, body: Vec<u8>) -> ToldBody {
+fn sent_body(parts: &mut Parts, body: Vec<u8>) -> SentBody {
     let mut says = parts.headers.get_all(IS_CUT).iter();
     let is_cut = says.any(|says| says != "false");
     parts.headers.remove(IS_CUT);
     match body {
-        begin if is_cut => ToldBody::Beginning(begin),
+        begin if is_cut => SentBody::Beginning(begin),
         // Or Envoy sends none.
-        none if none.is_empty() => ToldBody::Nothing,
-        whole => ToldBody::Whole(whole),
+        none if none.is_empty() => SentBody::Nothing,
+        whole => SentBody::Whole(whole),
     }
 }
 
@@ -81,11 +84,11 @@ fn target(path: &str) -> Result<Uri, Refusal> {
         .map_err(|_| bad("the target has no path"))
 }
 
-fn fields(parts: &mut Parts, asked: HttpRequest, counted: &Counted) -> Result<(), Refusal> {
-    let fields = if let Some(HeaderMap { headers }) = asked.header_map {
+fn fields(parts: &mut Parts, original: HttpRequest, counted: &Counted) -> Result<(), Refusal> {
+    let fields = if let Some(HeaderMap { headers }) = original.header_map {
         headers
     } else {
-        let joined = asked.headers.into_iter().map(|(key, value)| Field {
+        let joined = original.headers.into_iter().map(|(key, value)| Field {
             key,
             value,
             raw_value: Vec::new(),
@@ -124,8 +127,8 @@ fn fields(parts: &mut Parts, asked: HttpRequest, counted: &Counted) -> Result<()
         };
         parts.headers.append(name, value);
     }
-    if !asked.host.is_empty() && !parts.headers.contains_key(HOST) {
-        let host = HeaderValue::from_str(&asked.host).map_err(|_| bad("Host is no host"))?;
+    if !original.host.is_empty() && !parts.headers.contains_key(HOST) {
+        let host = HeaderValue::from_str(&original.host).map_err(|_| bad("Host is no host"))?;
         parts.headers.insert(HOST, host);
     }
     Ok(())

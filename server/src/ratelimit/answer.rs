@@ -12,7 +12,7 @@ use tower_ratelimit::response::Responder;
 
 use super::domain::Domain;
 use super::file::unit_of;
-use super::question::{Asked, Limited, Told, Verdict};
+use super::question::{Demand, LimitStatus, Limited, Verdict};
 use crate::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -47,14 +47,14 @@ pub(super) fn without_limits(descriptors: usize) -> RateLimitResponse {
 pub(super) fn of(
     request: &RateLimitRequest,
     domain: &Domain,
-    asked: &[Asked<'_>],
+    demands: &[Demand<'_>],
     verdict: &Verdict,
     headers: Headers,
     passes: bool,
 ) -> RateLimitResponse {
-    let statuses = asked.iter().zip(&verdict.told);
+    let statuses = demands.iter().zip(&verdict.statuses);
     let statuses: Vec<_> = statuses
-        .map(|(asked, told)| status(asked, told.as_ref()))
+        .map(|(demand, status)| descriptor_status(demand, status.as_ref()))
         .collect();
     let code = if passes { Code::Ok } else { Code::OverLimit };
     let mut response_headers_to_add = match headers {
@@ -67,7 +67,7 @@ pub(super) fn of(
     }
     let metadata = domain
         .tells_metadata
-        .then(|| metadata(request, asked, verdict));
+        .then(|| metadata(request, demands, verdict));
     RateLimitResponse {
         overall_code: code.into(),
         statuses,
@@ -86,30 +86,30 @@ pub(crate) fn limited(answer: &RateLimitResponse) -> (bool, Option<&str>) {
     (is_limited, name.filter(|name| !name.is_empty()))
 }
 
-fn status(asked: &Asked<'_>, told: Option<&Told>) -> DescriptorStatus {
+fn descriptor_status(demand: &Demand<'_>, status: Option<&LimitStatus>) -> DescriptorStatus {
     let ok = DescriptorStatus {
         code: Code::Ok.into(),
         ..DescriptorStatus::default()
     };
-    match (asked, told) {
-        (Asked::Unlimited(_), _) => DescriptorStatus {
+    match (demand, status) {
+        (Demand::Unlimited(_), _) => DescriptorStatus {
             limit_remaining: u32::MAX,
             ..ok
         },
-        (Asked::Limited(limited), Some(told)) => {
-            let is_over = !told.fits && !limited.rule.is_some_and(|rule| rule.is_shadow);
+        (Demand::Limited(limited), Some(status)) => {
+            let is_over = !status.fits && !limited.rule.is_some_and(|rule| rule.is_shadow);
             DescriptorStatus {
                 code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
-                current_limit: Some(current_limit(limited, told)),
-                limit_remaining: told.remaining,
+                current_limit: Some(current_limit(limited, status)),
+                limit_remaining: status.remaining,
                 // Envoy reads whole seconds.
                 duration_until_reset: Some(prost_types::Duration {
-                    seconds: i64::try_from(seconds(told.until_reset)).unwrap_or(i64::MAX),
+                    seconds: i64::try_from(seconds(status.until_reset)).unwrap_or(i64::MAX),
                     nanos: 0,
                 }),
             }
         }
-        (Asked::Limited(_) | Asked::Nothing, _) => ok,
+        (Demand::Limited(_) | Demand::Nothing, _) => ok,
     }
 }
 
@@ -118,11 +118,11 @@ fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-fn current_limit(limited: &Limited<'_>, told: &Told) -> RateLimit {
+fn current_limit(limited: &Limited<'_>, status: &LimitStatus) -> RateLimit {
     let declared = limited.algorithm.limits();
     // That of a bucket is less than its capacity.
-    let quota = declared.filter(|declared| declared.size() == told.limit);
-    let quota = quota.map_or(told.limit, Limit::quota);
+    let quota = declared.filter(|declared| declared.size() == status.limit);
+    let quota = quota.map_or(status.limit, Limit::quota);
     let (_, period, _) = limited.algorithm.frame();
     let name = limited.rule.and_then(|rule| rule.name.clone());
     let unit = match limited.rule {
@@ -166,13 +166,13 @@ fn envoy_headers(statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
             .filter(|status| status.current_limit.is_some())
     };
     let over = limited().rfind(|status| status.code() == Code::OverLimit);
-    let told = over.or_else(|| limited().min_by_key(|status| status.limit_remaining));
+    let shown = over.or_else(|| limited().min_by_key(|status| status.limit_remaining));
     let Some(DescriptorStatus {
         current_limit: Some(limit),
         limit_remaining,
         duration_until_reset: Some(reset),
         ..
-    }) = told
+    }) = shown
     else {
         return Vec::new();
     };
@@ -209,8 +209,8 @@ fn map(fields: BTreeMap<String, Value>) -> Value {
     }
 }
 
-/// Returns what was asked, and the metadata of the limits that have passed.
-fn metadata(request: &RateLimitRequest, asked: &[Asked<'_>], verdict: &Verdict) -> Struct {
+/// Returns the descriptors of the request, and the metadata of the limits that have passed.
+fn metadata(request: &RateLimitRequest, demands: &[Demand<'_>], verdict: &Verdict) -> Struct {
     let mut fields = BTreeMap::from([
         ("domain".to_owned(), text(&request.domain)),
         (
@@ -222,9 +222,9 @@ fn metadata(request: &RateLimitRequest, asked: &[Asked<'_>], verdict: &Verdict) 
         fields.insert("hitsAddend".to_owned(), number(request.hits_addend.into()));
     }
     let mut merged = Struct::default();
-    for (asked, told) in asked.iter().zip(&verdict.told) {
-        let passes = told.is_none_or(|told| told.fits);
-        if let Some(metadata) = asked.rule().and_then(|rule| rule.metadata.as_ref())
+    for (demand, status) in demands.iter().zip(&verdict.statuses) {
+        let passes = status.is_none_or(|status| status.fits);
+        if let Some(metadata) = demand.rule().and_then(|rule| rule.metadata.as_ref())
             && passes
         {
             merge(&mut merged, metadata);

@@ -10,7 +10,7 @@ use tower_ratelimit::{Algorithm, ConfigError, FixedWindow, Limiter, Policy};
 use tower_ratelimit_config::__internal::state_name;
 
 use super::file::{self, UNITS};
-use super::question::{Asked, Limited};
+use super::question::{Demand, Limited};
 use super::rules::{Found, Level, Rule, key};
 use super::standby::Standby;
 use super::statistics::{Counts, Statistics};
@@ -47,7 +47,7 @@ struct Override {
     counts: OnceLock<Arc<Counts>>,
 }
 
-/// Why a limit that a caller gives cannot be asked about.
+/// Why a limit that a caller gives cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
     NoUnit,
@@ -125,19 +125,19 @@ impl Domain {
         let demand = (&*its.policy, "ratelimitd: ready?", 1);
         let limit = (&*its.policy, limit.into());
         match self.limiter.peek_under([demand], [limit]) {
-            Ok(asked) => asked.await.is_ok_and(|decision| !decision.is_degraded()),
+            Ok(decision) => decision.await.is_ok_and(|decision| !decision.is_degraded()),
             Err(_) => true,
         }
     }
 
-    /// Returns what each descriptor asks at this many units, if it says no other number.
-    pub(super) fn asked<'a>(
+    /// Returns the demand of each descriptor at this many units, if it says no other number.
+    pub(super) fn demands<'a>(
         &'a self,
         descriptors: &[RateLimitDescriptor],
         hits: u32,
         statistics: &Statistics,
-    ) -> Result<Vec<Asked<'a>>, Unusable> {
-        let asked = descriptors.iter().map(|descriptor| {
+    ) -> Result<Vec<Demand<'a>>, Unusable> {
+        let demands = descriptors.iter().map(|descriptor| {
             let hits = descriptor
                 .hits_addend
                 .map_or(hits, |own| u32::try_from(own).unwrap_or(u32::MAX));
@@ -146,11 +146,11 @@ impl Domain {
                 None => Ok(self.limit_of_file(descriptor, hits, statistics)),
             }
         });
-        let mut asked = asked.collect::<Result<Vec<_>, _>>()?;
+        let mut demands = demands.collect::<Result<Vec<_>, _>>()?;
         if self.replaces_some {
-            drop_replaced(&mut asked);
+            drop_replaced(&mut demands);
         }
-        Ok(asked)
+        Ok(demands)
     }
 
     fn limit_of_file<'a>(
@@ -158,14 +158,14 @@ impl Domain {
         descriptor: &RateLimitDescriptor,
         hits: u32,
         statistics: &Statistics,
-    ) -> Asked<'a> {
+    ) -> Demand<'a> {
         let Some(Found { rule, key, path }) = self.top.find(&descriptor.entries) else {
-            return Asked::Nothing;
+            return Demand::Nothing;
         };
         let Some(algorithm) = rule.algorithm() else {
-            return Asked::Unlimited(rule);
+            return Demand::Unlimited(rule);
         };
-        Asked::Limited(Limited {
+        Demand::Limited(Limited {
             policy: rule.policy.name(),
             key,
             hits,
@@ -184,7 +184,7 @@ impl Domain {
         own: RateLimitOverride,
         hits: u32,
         statistics: &Statistics,
-    ) -> Result<Asked<'a>, Unusable> {
+    ) -> Result<Demand<'a>, Unusable> {
         if let Some(units) = own.unit_multiplier.filter(|units| *units > 1) {
             return Err(Unusable::SeveralUnits(units));
         }
@@ -197,7 +197,7 @@ impl Domain {
         let algorithm =
             FixedWindow::new(own.requests_per_unit, its.period).map_err(|_| Unusable::NoUnit)?;
         let entries = descriptor.entries.iter();
-        Ok(Asked::Limited(Limited {
+        Ok(Demand::Limited(Limited {
             policy: &its.policy,
             key: key(entries.map(|entry| (&*entry.key, &*entry.value))),
             hits,
@@ -212,17 +212,17 @@ impl Domain {
 }
 
 /// Drops the limits that another limit of the same request replaces.
-fn drop_replaced(asked: &mut [Asked<'_>]) {
+fn drop_replaced(demands: &mut [Demand<'_>]) {
     let mut replaced: HashSet<&str> = HashSet::new();
-    for asked in &*asked {
-        if let Some(rule) = asked.rule() {
+    for demand in &*demands {
+        if let Some(rule) = demand.rule() {
             replaced.extend(rule.replaces.iter().map(String::as_str));
         }
     }
-    for asked in asked {
-        let name = asked.rule().and_then(|rule| rule.name.as_deref());
+    for demand in demands {
+        let name = demand.rule().and_then(|rule| rule.name.as_deref());
         if name.is_some_and(|name| replaced.contains(name)) {
-            *asked = Asked::Nothing;
+            *demand = Demand::Nothing;
         }
     }
 }

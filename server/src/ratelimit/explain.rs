@@ -56,10 +56,10 @@ pub fn explain(
     };
     let entries = entries.into_iter().map(|(key, value)| Entry { key, value });
     let entries: Vec<Entry> = entries.collect();
-    let asked = entries
+    let descriptor = entries
         .iter()
         .map(|entry| format!("({}, {})", entry.key, entry.value));
-    let asked: String = asked.collect();
+    let descriptor: String = descriptor.collect();
     Ok(match domain.top.find(&entries) {
         Some(found) => {
             let rule = found.rule;
@@ -69,14 +69,14 @@ pub fn explain(
             };
             let line = rule.line.map(|line| format!(":{line}"));
             format!(
-                "{asked}: {}\n  by {}{}: {}\n{state}",
+                "{descriptor}: {}\n  by {}{}: {}\n{state}",
                 Shown(rule),
                 domain.file,
                 line.unwrap_or_default(),
                 rule.path
             )
         }
-        None => format!("{asked}: no limit\n  {}\n", why_not(domain, &entries)),
+        None => format!("{descriptor}: no limit\n  {}\n", why_not(domain, &entries)),
     })
 }
 

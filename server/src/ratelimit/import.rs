@@ -152,9 +152,9 @@ impl<'a> Writer<'a> {
         // All of them or, each by itself, some.
         let are_together = patterns.clone().count() > 0 && patterns.all(|step| is_together(&step));
         let entries = steps.iter().enumerate().map(|(number, step)| {
-            let is_told = rule.is_some_and(|rule| rule.entries[number].is_told);
-            let is_told = is_told || step.descriptor.tells_value;
-            entry(step, !are_together && is_together(&step), is_told)
+            let is_shown = rule.is_some_and(|rule| rule.entries[number].is_shown);
+            let is_shown = is_shown || step.descriptor.tells_value;
+            entry(step, !are_together && is_together(&step), is_shown)
         });
         let entries: Vec<String> = entries.collect();
         self.field("entries", &format!("[{}]", entries.join(", ")));
@@ -230,8 +230,8 @@ impl<'a> Writer<'a> {
 }
 
 /// Returns an entry as a table has it: as a text, if that says all.
-fn entry(step: &Step<'_>, is_together: bool, is_told: bool) -> String {
-    if !step.key.contains('=') && !is_together && !is_told {
+fn entry(step: &Step<'_>, is_together: bool, is_shown: bool) -> String {
+    if !step.key.contains('=') && !is_together && !is_shown {
         return match step.value {
             None => text(step.key),
             Some(value) => text(&format!("{}={value}", step.key)),
@@ -241,7 +241,7 @@ fn entry(step: &Step<'_>, is_together: bool, is_told: bool) -> String {
     if let Some(value) = step.value {
         entry.extend([", value = ", &text(value)]);
     }
-    for (is_so, name) in [(is_together, "together"), (is_told, "in_metrics")] {
+    for (is_so, name) in [(is_together, "together"), (is_shown, "in_metrics")] {
         if is_so {
             entry.extend([", ", name, " = true"]);
         }

@@ -13,7 +13,7 @@ use super::{NoAnswer, RateLimits};
 use crate::envoy::messages::DESCRIPTORS;
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::{Body, BoxError, full, spans, told};
+use crate::{Body, BoxError, full, spans, text_response};
 
 /// The most bytes of a question.
 const LARGEST: usize = 1 << 20;
@@ -33,18 +33,18 @@ where
     B::Error: Into<BoxError>,
 {
     let Ok(body) = Limited::new(body, LARGEST).collect().await else {
-        return told(
+        return text_response(
             StatusCode::PAYLOAD_TOO_LARGE,
             "send a request of 1 MiB at most",
         );
     };
     let request = match read(&body.to_bytes()) {
         Ok(request) => request,
-        Err(error) => return told(StatusCode::BAD_REQUEST, &error),
+        Err(error) => return text_response(StatusCode::BAD_REQUEST, &error),
     };
     match limits.ask(request, None).await {
-        Err(NoAnswer::Invalid(why)) => told(StatusCode::BAD_REQUEST, &why),
-        Err(NoAnswer::Unavailable(why)) => told(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Err(NoAnswer::Invalid(why)) => text_response(StatusCode::BAD_REQUEST, &why),
+        Err(NoAnswer::Unavailable(why)) => text_response(StatusCode::SERVICE_UNAVAILABLE, &why),
         Ok(answer) => {
             let status = match answer.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,

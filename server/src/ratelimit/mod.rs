@@ -39,7 +39,7 @@ pub use self::import::{Imported, import};
 
 use self::directory::{Domains, Sources, Texts};
 use self::domain::{Domain, Open, Unusable};
-use self::question::{Asked, Verdict};
+use self::question::{Demand, Verdict};
 use self::statistics::{Statistics, add};
 use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::limits::Limits;
@@ -306,7 +306,7 @@ impl RateLimits {
         if let Poll::Ready(answer) = at_once {
             return answer;
         }
-        // A task of its own: when nobody waits any more, what was taken is given back and what was told is settled all the same.
+        // A task of its own: when nobody waits any more, what was taken is given back, and reported units are settled all the same.
         let mut deciding = tokio::spawn(deciding);
         let in_time = timeout(time, &mut deciding).await;
         let answer = match in_time {
@@ -380,14 +380,14 @@ impl Inner {
             add(&self.statistics.unknown_domain, 1);
             return Ok(answer::without_limits(request.descriptors.len()));
         };
-        let asked = self.asked(domain, &request)?;
+        let demands = self.demands(domain, &request)?;
         let charges_refused = self.options.charge_refused;
-        let verdict = question::decide(&domain.limiter, &asked, charges_refused).await;
+        let verdict = question::decide(&domain.limiter, &demands, charges_refused).await;
         if !turn.take() {
             return Err(late());
         }
         let verdict = verdict.map_err(unavailable)?;
-        Ok(self.answer(&request, domain, &asked, &verdict))
+        Ok(self.answer(&request, domain, &demands, &verdict))
     }
 
     /// Decides about a request that the store has not answered in time.
@@ -399,13 +399,13 @@ impl Inner {
         // The files may have changed meanwhile.
         let domain = domains.get(&request.domain).ok_or_else(late)?;
         let share = domain.standby.as_ref().ok_or_else(late)?.share();
-        let asked = self.asked(domain, request)?;
-        let kept = share.of(&asked).ok_or_else(late)?;
+        let demands = self.demands(domain, request)?;
+        let own = share.of(&demands).ok_or_else(late)?;
         let charges_refused = self.options.charge_refused;
-        let verdict = question::decide(&share.limiter, &kept, charges_refused).await;
+        let verdict = question::decide(&share.limiter, &own, charges_refused).await;
         let verdict = verdict.map_err(unavailable)?;
         add(&self.statistics.late, 1);
-        Ok(self.answer(request, domain, &asked, &verdict))
+        Ok(self.answer(request, domain, &demands, &verdict))
     }
 
     /// Counts a request that has this verdict, and returns its answer.
@@ -413,29 +413,29 @@ impl Inner {
         &self,
         request: &RateLimitRequest,
         domain: &Domain,
-        asked: &[Asked<'_>],
+        demands: &[Demand<'_>],
         verdict: &Verdict,
     ) -> RateLimitResponse {
         let Options {
             headers, is_shadow, ..
         } = self.options;
-        question::count(asked, verdict);
+        question::count(demands, verdict);
         if is_shadow && !verdict.passes {
             add(&self.statistics.shadow, 1);
         }
         let passes = is_shadow || verdict.passes;
-        answer::of(request, domain, asked, verdict, headers, passes)
+        answer::of(request, domain, demands, verdict, headers, passes)
     }
 
-    /// Returns what each descriptor of a request asks.
-    fn asked<'a>(
+    /// Returns the demand of each descriptor of a request.
+    fn demands<'a>(
         &self,
         domain: &'a Domain,
         request: &RateLimitRequest,
-    ) -> Result<Vec<Asked<'a>>, NoAnswer> {
+    ) -> Result<Vec<Demand<'a>>, NoAnswer> {
         let hits = request.hits_addend.max(1);
-        let asked = domain.asked(&request.descriptors, hits, &self.statistics);
-        asked.map_err(|unusable| {
+        let demands = domain.demands(&request.descriptors, hits, &self.statistics);
+        demands.map_err(|unusable| {
             NoAnswer::Invalid(match unusable {
                 Unusable::NoUnit => {
                     "limit.unit is UNKNOWN; send the unit of the limit, from SECOND to YEAR".to_owned()

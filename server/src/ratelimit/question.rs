@@ -14,14 +14,14 @@ use super::statistics::{Counts, add};
 
 /// What a descriptor of a request asks.
 #[derive(Clone, Debug)]
-pub(super) enum Asked<'a> {
+pub(super) enum Demand<'a> {
     /// No limit holds.
     Nothing,
     Unlimited(&'a Rule),
     Limited(Limited<'a>),
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Demand<'a> {
     /// Returns the limit of the file.
     pub(super) fn rule(&self) -> Option<&'a Rule> {
         match self {
@@ -47,7 +47,7 @@ pub(super) struct Limited<'a> {
 
 /// The answer about a descriptor with a limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct LimitStatus {
     /// Whether its units were within the limit, or one more is if it looks.
     pub(super) fits: bool,
     /// The most at one instant, which may depend on the hour and on the load.
@@ -62,7 +62,7 @@ pub(super) struct Told {
 pub(super) struct Verdict {
     pub(super) passes: bool,
     /// For each descriptor; `None` without a limit, and if its store is away and it lets all pass.
-    pub(super) told: Vec<Option<Told>>,
+    pub(super) statuses: Vec<Option<LimitStatus>>,
     /// How long a refused request waits, if a wait helps.
     pub(super) retry_after: Option<Duration>,
     /// The decision for the headers of the response.
@@ -71,7 +71,7 @@ pub(super) struct Verdict {
 
 /// The units of one key under one policy.
 struct Charge<'q, 'a> {
-    asked: &'q Limited<'a>,
+    limited: &'q Limited<'a>,
     units: u32,
     /// The descriptors that ask for them.
     of: Vec<usize>,
@@ -93,11 +93,11 @@ impl Limited<'_> {
 
 impl<'a> Charge<'_, 'a> {
     fn demand(&self) -> (&'a str, Key, u32) {
-        (self.asked.policy, self.asked.key, self.units)
+        (self.limited.policy, self.limited.key, self.units)
     }
 }
 
-/// How a limiter is asked.
+/// How a limiter is limited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Peek,
@@ -107,14 +107,14 @@ enum Way {
 /// Decides, and charges the descriptors if all let the request pass.
 pub(super) async fn decide(
     limiter: &Limiter,
-    asked: &[Asked<'_>],
+    demands: &[Demand<'_>],
     charges_refused: bool,
 ) -> Result<Verdict, StoreError> {
     let mut deciding = Deciding {
         limiter,
-        asked,
-        told: vec![None; asked.len()],
-        outcomes: vec![None; asked.len()],
+        demands,
+        statuses: vec![None; demands.len()],
+        outcomes: vec![None; demands.len()],
         decision: None,
     };
     let passes = if charges_refused {
@@ -127,8 +127,8 @@ pub(super) async fn decide(
 
 struct Deciding<'q, 'a> {
     limiter: &'q Limiter,
-    asked: &'q [Asked<'a>],
-    told: Vec<Option<Told>>,
+    demands: &'q [Demand<'a>],
+    statuses: Vec<Option<LimitStatus>>,
     /// The last outcome for each descriptor.
     outcomes: Vec<Option<Outcome>>,
     /// The decision that refuses the request, or else the first.
@@ -137,35 +137,35 @@ struct Deciding<'q, 'a> {
 
 impl<'q, 'a> Deciding<'q, 'a> {
     fn limited(&self) -> impl Iterator<Item = (usize, &'q Limited<'a>)> + use<'q, 'a> {
-        let asked = self.asked.iter().enumerate();
-        asked.filter_map(|(index, asked)| match asked {
-            Asked::Limited(limited) => Some((index, limited)),
-            Asked::Nothing | Asked::Unlimited(_) => None,
+        let demands = self.demands.iter().enumerate();
+        demands.filter_map(|(index, demand)| match demand {
+            Demand::Limited(limited) => Some((index, limited)),
+            Demand::Nothing | Demand::Unlimited(_) => None,
         })
     }
 
     /// Charges all descriptors or none.
     async fn charge_all(&mut self) -> Result<bool, StoreError> {
         let mut charges: Vec<Charge<'q, 'a>> = Vec::new();
-        for (index, asked) in self.limited() {
+        for (index, limited) in self.limited() {
             let same = charges.iter_mut().find(|charge| {
-                let its = charge.asked;
-                its.policy == asked.policy
-                    && its.key == asked.key
-                    && its.algorithm == asked.algorithm
+                let its = charge.limited;
+                its.policy == limited.policy
+                    && its.key == limited.key
+                    && its.algorithm == limited.algorithm
             });
             if let Some(charge) = same {
-                charge.units = charge.units.saturating_add(asked.hits);
+                charge.units = charge.units.saturating_add(limited.hits);
                 charge.of.push(index);
             } else {
                 let of = vec![index];
-                let units = asked.hits;
-                charges.push(Charge { asked, units, of });
+                let units = limited.hits;
+                charges.push(Charge { limited, units, of });
             }
         }
         let steps = steps(charges);
         let is_plain = |charge: &Charge<'_, '_>| {
-            charge.units > 0 && !charge.asked.is_quota() && !charge.asked.settles()
+            charge.units > 0 && !charge.limited.is_quota() && !charge.limited.settles()
         };
         if let [step] = &*steps
             && step.iter().all(is_plain)
@@ -185,9 +185,9 @@ impl<'q, 'a> Deciding<'q, 'a> {
 
     /// Charges each descriptor, whether the request is refused or not.
     async fn charge_each(&mut self) -> Result<bool, StoreError> {
-        let charges = self.limited().map(|(index, asked)| Charge {
-            asked,
-            units: asked.hits,
+        let charges = self.limited().map(|(index, limited)| Charge {
+            limited,
+            units: limited.hits,
             of: vec![index],
         });
         for step in &steps(charges.collect()) {
@@ -197,9 +197,9 @@ impl<'q, 'a> Deciding<'q, 'a> {
             let over = over.map(Charge::demand).collect();
             self.charge_past_the_limit(over).await?;
             for charge in step {
-                if let Some(told) = &mut self.told[charge.of[0]] {
-                    told.fits &= charge.units > 0 || told.remaining > 0;
-                    told.remaining = if told.fits { told.remaining } else { 0 };
+                if let Some(status) = &mut self.statuses[charge.of[0]] {
+                    status.fits &= charge.units > 0 || status.remaining > 0;
+                    status.remaining = if status.fits { status.remaining } else { 0 };
                 }
             }
         }
@@ -228,7 +228,7 @@ impl<'q, 'a> Deciding<'q, 'a> {
         taken: &mut Vec<(&'a str, Key, u32)>,
     ) -> Result<bool, StoreError> {
         for step in steps {
-            let is_taken = |charge: &&Charge<'_, '_>| charge.units > 0 && !charge.asked.settles();
+            let is_taken = |charge: &&Charge<'_, '_>| charge.units > 0 && !charge.limited.settles();
             let takers = || step.iter().filter(is_taken);
             if !self.ask(takers(), Way::Charge).await? {
                 return Ok(false);
@@ -239,18 +239,18 @@ impl<'q, 'a> Deciding<'q, 'a> {
         Ok(self.passes())
     }
 
-    /// Charges what is told after the fact.
+    /// Charges the units that are reported after the fact.
     async fn settle(&mut self, steps: &[Vec<Charge<'q, 'a>>]) -> Result<(), StoreError> {
         for step in steps {
             let settled = step
                 .iter()
-                .filter(|charge| charge.asked.settles() && charge.units > 0);
+                .filter(|charge| charge.limited.settles() && charge.units > 0);
             for index in settled.clone().flat_map(|charge| &charge.of) {
-                let Asked::Limited(asked) = &self.asked[*index] else {
+                let Demand::Limited(limited) = &self.demands[*index] else {
                     continue;
                 };
-                if let Some(told) = &mut self.told[*index] {
-                    told.remaining = told.remaining.saturating_sub(asked.hits);
+                if let Some(status) = &mut self.statuses[*index] {
+                    status.remaining = status.remaining.saturating_sub(limited.hits);
                 }
             }
             self.charge_past_the_limit(settled.map(Charge::demand).collect())
@@ -284,38 +284,40 @@ impl<'q, 'a> Deciding<'q, 'a> {
         if charges.is_empty() {
             return Ok(true);
         }
-        let looks = |charge: &Charge<'_, '_>| charge.units == 0 || charge.asked.settles();
+        let looks = |charge: &Charge<'_, '_>| charge.units == 0 || charge.limited.settles();
         let demands = charges.iter().map(|charge| match way {
-            Way::Peek if looks(charge) => (charge.asked.policy, charge.asked.key, 1),
+            Way::Peek if looks(charge) => (charge.limited.policy, charge.limited.key, 1),
             Way::Peek | Way::Charge => charge.demand(),
         });
-        let own = charges.iter().filter(|charge| charge.asked.rule.is_none());
-        let own = own.map(|charge| (charge.asked.policy, charge.asked.algorithm));
+        let own = charges
+            .iter()
+            .filter(|charge| charge.limited.rule.is_none());
+        let own = own.map(|charge| (charge.limited.policy, charge.limited.algorithm));
         // The limiter has each policy, of this kind and period, so it always asks.
         let decision = match way {
             Way::Peek => match self.limiter.peek_under(demands, own) {
-                Ok(asked) => asked.await?,
+                Ok(pending) => pending.await?,
                 Err(_) => return Ok(true),
             },
             Way::Charge => match self.limiter.check_under(demands, own) {
-                Ok(asked) => asked.await?,
+                Ok(pending) => pending.await?,
                 Err(_) => return Ok(true),
             },
         };
         let passes = decision.is_allowed();
         for charge in charges {
             let mut outcomes = decision.policies();
-            let outcome = outcomes.find(|(name, _)| *name == charge.asked.policy);
+            let outcome = outcomes.find(|(name, _)| *name == charge.limited.policy);
             let outcome = outcome.map(|(_, outcome)| *outcome);
             // What a look would have charged.
             let looked = u32::from(way == Way::Peek && looks(charge) && passes);
             for index in &charge.of {
                 self.outcomes[*index] = outcome;
-                self.told[*index] = outcome.map(|outcome| Told {
+                self.statuses[*index] = outcome.map(|outcome| LimitStatus {
                     fits: outcome.is_allowed(),
                     limit: outcome.limit(),
                     remaining: outcome.remaining() + if outcome.is_allowed() { looked } else { 0 },
-                    until_reset: until_reset(&outcome, &charge.asked.algorithm, decision.at()),
+                    until_reset: until_reset(&outcome, &charge.limited.algorithm, decision.at()),
                 });
             }
         }
@@ -330,19 +332,19 @@ impl<'q, 'a> Deciding<'q, 'a> {
         charge
             .of
             .iter()
-            .all(|index| self.told[*index].is_none_or(|told| told.fits))
+            .all(|index| self.statuses[*index].is_none_or(|status| status.fits))
     }
 
-    /// Returns whether the request passes by what is told of its descriptors: no limit refuses it, and of the quotas one has
+    /// Returns whether the request passes by the statuses of its descriptors: no limit refuses it, and of the quotas one has
     /// room.
     fn passes(&self) -> bool {
         let (mut quotas, mut quotas_over) = (0, 0);
-        for (index, asked) in self.limited() {
-            let fits = self.told[index].is_none_or(|told| told.fits);
-            if asked.is_quota() {
+        for (index, limited) in self.limited() {
+            let fits = self.statuses[index].is_none_or(|status| status.fits);
+            if limited.is_quota() {
                 quotas += 1;
                 quotas_over += u32::from(!fits);
-            } else if !fits && !asked.is_shadow() {
+            } else if !fits && !limited.is_shadow() {
                 return false;
             }
         }
@@ -355,11 +357,11 @@ impl<'q, 'a> Deciding<'q, 'a> {
         const NEVER: Duration = Duration::MAX;
         let mut of_limits = Duration::ZERO;
         let mut of_quotas = None;
-        for (index, asked) in self.limited() {
-            let is_over = self.told[index].is_some_and(|told| !told.fits);
+        for (index, limited) in self.limited() {
+            let is_over = self.statuses[index].is_some_and(|status| !status.fits);
             let wait = || {
                 let outcome = self.outcomes[index]?;
-                let next_unit = outcome.effective_window().filter(|_| asked.hits == 0);
+                let next_unit = outcome.effective_window().filter(|_| limited.hits == 0);
                 outcome.retry_after().or(next_unit)
             };
             let wait = if is_over {
@@ -367,9 +369,9 @@ impl<'q, 'a> Deciding<'q, 'a> {
             } else {
                 Duration::ZERO
             };
-            if asked.is_quota() {
+            if limited.is_quota() {
                 of_quotas = Some(of_quotas.map_or(wait, |least: Duration| least.min(wait)));
-            } else if !asked.is_shadow() {
+            } else if !limited.is_shadow() {
                 of_limits = of_limits.max(wait);
             }
         }
@@ -381,31 +383,31 @@ impl<'q, 'a> Deciding<'q, 'a> {
         Verdict {
             passes,
             retry_after: self.wait().filter(|_| !passes),
-            told: self.told,
+            statuses: self.statuses,
             decision: self.decision,
         }
     }
 }
 
 /// Counts a request that has this answer.
-pub(super) fn count(asked: &[Asked<'_>], verdict: &Verdict) {
-    for (asked, told) in asked.iter().zip(&verdict.told) {
-        let Asked::Limited(asked) = asked else {
+pub(super) fn count(demands: &[Demand<'_>], verdict: &Verdict) {
+    for (demand, status) in demands.iter().zip(&verdict.statuses) {
+        let Demand::Limited(limited) = demand else {
             continue;
         };
-        let (hits, counts) = (u64::from(asked.hits), &asked.counts);
-        add(&counts.asked, hits);
-        let Some(told) = told else {
+        let (hits, counts) = (u64::from(limited.hits), &limited.counts);
+        add(&counts.total, hits);
+        let Some(status) = status else {
             continue;
         };
-        if !told.fits {
+        if !status.fits {
             add(&counts.over, hits);
-            if asked.is_shadow() {
+            if limited.is_shadow() {
                 add(&counts.shadow, hits);
             }
         } else if verdict.passes {
             add(&counts.within, hits);
-            if told.remaining <= told.limit / 5 {
+            if status.remaining <= status.limit / 5 {
                 add(&counts.near, hits);
             }
         }
@@ -418,7 +420,7 @@ fn steps<'q, 'a>(charges: Vec<Charge<'q, 'a>>) -> Vec<Vec<Charge<'q, 'a>>> {
     for charge in charges {
         let has_it = |step: &&mut Vec<Charge<'_, '_>>| {
             step.iter()
-                .all(|other| other.asked.policy != charge.asked.policy)
+                .all(|other| other.limited.policy != charge.limited.policy)
         };
         match steps.iter_mut().find(has_it) {
             Some(step) => step.push(charge),
@@ -429,8 +431,8 @@ fn steps<'q, 'a>(charges: Vec<Charge<'q, 'a>>) -> Vec<Vec<Charge<'q, 'a>>> {
 }
 
 fn until_reset(outcome: &Outcome, algorithm: &Algorithm, at: Option<SystemTime>) -> Duration {
-    let told = outcome.retry_after().or_else(|| outcome.effective_window());
-    told.unwrap_or_else(|| {
+    let reset = outcome.retry_after().or_else(|| outcome.effective_window());
+    reset.unwrap_or_else(|| {
         // No wait helps; the window ends all the same.
         let (_, period, _) = algorithm.frame();
         let period = period.unwrap_or_default();

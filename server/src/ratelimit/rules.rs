@@ -14,7 +14,7 @@ use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 
 /// The most bytes of a request's value in the statistics: each has its metrics for as long as the process runs.
-const LONGEST_TOLD: usize = 128;
+const LONGEST_SHOWN: usize = 128;
 
 /// The limit of a descriptor in a file.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Rule {
     pub(super) replaces: Vec<String>,
     pub(super) is_shadow: bool,
     pub(super) is_quota: bool,
-    /// Whether it counts whole what it is told, past the limit.
+    /// Whether it counts all units that are reported to it, past the limit.
     pub(super) settles: bool,
     pub(super) entries: Vec<OfEntry>,
     pub(super) metadata: Option<Struct>,
@@ -45,7 +45,7 @@ pub(super) struct OfEntry {
     /// Whether all values that match the pattern are counted together.
     pub(super) is_together: bool,
     /// Whether the statistics have the value of the request.
-    pub(super) is_told: bool,
+    pub(super) is_shown: bool,
 }
 
 impl Rule {
@@ -136,18 +136,18 @@ impl Level {
             let pattern = step.value.filter(|_| is_shared(step, its));
             (&*entry.key, pattern.unwrap_or(&entry.value))
         });
-        let tells = |step: &Step<'_>, its: &OfEntry| its.is_told || step.descriptor.tells_value;
+        let tells = |step: &Step<'_>, its: &OfEntry| its.is_shown || step.descriptor.tells_value;
         let path = met().any(|((_, step), its)| tells(step, its)).then(|| {
-            let told = met().map(|((entry, step), its)| {
-                let is_told = tells(step, its) && !is_shared(step, its);
-                let value = if is_told {
+            let shown = met().map(|((entry, step), its)| {
+                let is_shown = tells(step, its) && !is_shared(step, its);
+                let value = if is_shown {
                     Some(beginning(&entry.value))
                 } else {
                     step.value
                 };
                 (&*entry.key, value)
             });
-            path(told)
+            path(shown)
         });
         let key = key(counted);
         Some(Found { rule, key, path })
@@ -199,7 +199,7 @@ impl Level {
 
 /// Returns what the statistics have of a value.
 fn beginning(value: &str) -> &str {
-    let mut end = value.len().min(LONGEST_TOLD);
+    let mut end = value.len().min(LONGEST_SHOWN);
     while !value.is_char_boundary(end) {
         end -= 1;
     }
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn of_a_long_value_the_statistics_have_the_beginning() {
-        let long = "a".repeat(LONGEST_TOLD);
+        let long = "a".repeat(LONGEST_SHOWN);
         assert_eq!(beginning("a"), "a");
         assert_eq!(beginning(&long), long);
         assert_eq!(beginning(&format!("{long}b")), long);
@@ -262,7 +262,7 @@ mod tests {
         let descriptor = top.at("user", None);
         descriptor.tells_value = true;
         descriptor.rule = Some(Arc::new(rule()));
-        let told = |value: &str| {
+        let found = |value: &str| {
             let entry = Entry {
                 key: "user".to_owned(),
                 value: value.to_owned(),
@@ -270,9 +270,9 @@ mod tests {
             let found = top.find(&[entry]).unwrap();
             (found.path.unwrap(), found.key)
         };
-        let (path, key) = told(&format!("{long}b"));
+        let (path, key) = found(&format!("{long}b"));
         assert_eq!(path, format!("user_{long}"));
-        assert_ne!(key, told(&long).1, "they are counted apart all the same");
+        assert_ne!(key, found(&long).1, "they are counted apart all the same");
     }
 
     fn rule() -> Rule {

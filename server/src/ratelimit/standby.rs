@@ -8,7 +8,7 @@ use std::sync::{PoisonError, RwLock};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::{ConfigError, FixedWindow, Limiter, MemoryStore, OnStoreFailure};
 
-use super::question::{Asked, Limited};
+use super::question::{Demand, Limited};
 
 /// The kind of a store that is in this process, and always answers.
 const IN_PROCESS: &str = "memory";
@@ -34,12 +34,12 @@ impl Standby {
         limiter: &Limiter,
         builder: LimiterBuilder,
     ) -> Result<Option<Self>, ConfigError> {
-        let told = limiter.snapshot().store;
-        if told.kind == IN_PROCESS {
+        let described = limiter.snapshot().store;
+        if described.kind == IN_PROCESS {
             return Ok(None);
         }
         let store = MemoryStore::new();
-        let share = Share::open(&builder, &store, told.nodes)?;
+        let share = Share::open(&builder, &store, described.nodes)?;
         Ok(Some(Self {
             builder,
             store,
@@ -77,31 +77,31 @@ impl Share {
         Ok(Self { nodes, limiter })
     }
 
-    /// Returns what is asked of the limits that are kept here, and nothing of those that let all pass while their store is away;
+    /// Returns the demands on the limits that are counted here, and none on those that let all pass while their store is away;
     /// `None` if one of them refuses.
-    pub(super) fn of<'a>(&self, asked: &[Asked<'a>]) -> Option<Vec<Asked<'a>>> {
-        asked.iter().map(|asked| self.of_one(asked)).collect()
+    pub(super) fn of<'a>(&self, demands: &[Demand<'a>]) -> Option<Vec<Demand<'a>>> {
+        demands.iter().map(|demand| self.of_one(demand)).collect()
     }
 
-    fn of_one<'a>(&self, asked: &Asked<'a>) -> Option<Asked<'a>> {
-        let Asked::Limited(limited) = asked else {
-            return Some(asked.clone());
+    fn of_one<'a>(&self, demand: &Demand<'a>) -> Option<Demand<'a>> {
+        let Demand::Limited(limited) = demand else {
+            return Some(demand.clone());
         };
         let Some(rule) = limited.rule else {
             // The limit comes with the request.
             let (_, period, _) = limited.algorithm.frame();
             let whole = limited.algorithm.limits()?.quota();
             let share = FixedWindow::new(whole.div_ceil(self.nodes), period?).ok()?;
-            return Some(Asked::Limited(Limited {
+            return Some(Demand::Limited(Limited {
                 algorithm: share.into(),
                 ..limited.clone()
             }));
         };
         match rule.policy.store_failure() {
-            OnStoreFailure::Allow => Some(Asked::Nothing),
-            OnStoreFailure::Refuse if rule.is_shadow => Some(Asked::Nothing),
+            OnStoreFailure::Allow => Some(Demand::Nothing),
+            OnStoreFailure::Refuse if rule.is_shadow => Some(Demand::Nothing),
             OnStoreFailure::Refuse => None,
-            _ => Some(asked.clone()),
+            _ => Some(demand.clone()),
         }
     }
 }

@@ -13,10 +13,10 @@ const MOST: usize = 10_000;
 /// The path of all limits beyond that.
 const OTHER: &str = "other";
 
-/// The units that requests asked of one limit.
+/// The units that requests charge to one limit.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    pub(super) asked: AtomicU64,
+    pub(super) total: AtomicU64,
     pub(super) within: AtomicU64,
     /// Of those within, what left a fifth of the limit or less.
     pub(super) near: AtomicU64,
@@ -106,7 +106,7 @@ impl Statistics {
     pub(super) fn free(&self) {
         let mut limits = self.lock();
         let is_held = |counts: &Arc<Counts>| Arc::strong_count(counts) > 1;
-        limits.retain(|_, counts| is_held(counts) || counts.asked.load(Ordering::Relaxed) > 0);
+        limits.retain(|_, counts| is_held(counts) || counts.total.load(Ordering::Relaxed) > 0);
         if limits.len() >= MOST {
             limits.retain(|(domain, _), counts| is_held(counts) || **domain == *OTHER);
         }
@@ -175,7 +175,7 @@ pub(super) fn publish(statistics: &Statistics, is_refused: bool) {
             ("within", &counts.within),
             ("over", &counts.over),
             ("shadow", &counts.shadow),
-            ("asked", &counts.asked),
+            ("asked", &counts.total),
         ];
         for (outcome, count) in outcomes {
             let [domain, descriptor] = labels();
@@ -213,7 +213,7 @@ pub(super) fn publish_as_theirs(statistics: &Statistics) {
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?.to_owned())));
         let labels: Vec<(&str, String)> = labels.collect();
-        counter!("ratelimit_service_rate_limit_total_hits", &labels).absolute(read(&counts.asked));
+        counter!("ratelimit_service_rate_limit_total_hits", &labels).absolute(read(&counts.total));
         counter!("ratelimit_service_rate_limit_over_limit", &labels).absolute(read(&counts.over));
         counter!("ratelimit_service_rate_limit_near_limit", &labels).absolute(read(&counts.near));
         counter!("ratelimit_service_rate_limit_within_limit", &labels)
@@ -250,39 +250,39 @@ mod tests {
         for micros in [0, 5_000, 5_001, 10_000_000, 11_000_000] {
             times.note(Duration::from_micros(micros));
         }
-        let told: Vec<_> = times.up_to().collect();
-        let of = |bound: &str| told.iter().find(|(it, _)| it == bound).unwrap().1;
+        let counts: Vec<_> = times.up_to().collect();
+        let of = |bound: &str| counts.iter().find(|(it, _)| it == bound).unwrap().1;
         let bounds = ["0.005", "0.01", "5", "10", "+Inf"];
         assert_eq!(bounds.map(of), [2, 3, 3, 4, 5]);
-        assert_eq!(told.len(), 12);
+        assert_eq!(counts.len(), 12);
         assert!((times.secs() - 21.010_001).abs() < 1e-9);
     }
 
     #[test]
     fn places_are_freed_for_the_limits_that_are_in_force() {
         let statistics = Statistics::default();
-        let told = |path: &str| {
+        let total = |path: &str| {
             let mut found = None;
             statistics.each(|_, its, counts| {
                 if its == path {
-                    found = Some(counts.asked.load(Ordering::Relaxed));
+                    found = Some(counts.total.load(Ordering::Relaxed));
                 }
             });
             found
         };
         let held = statistics.of("shop", "held");
-        add(&statistics.of("shop", "counted").asked, 1);
+        add(&statistics.of("shop", "counted").total, 1);
         let _ = statistics.of("shop", "refused");
         statistics.free();
-        let of_all = ["held", "counted", "refused"].map(told);
+        let of_all = ["held", "counted", "refused"].map(total);
         assert_eq!(of_all, [Some(0), Some(1), None]);
 
         for number in 0..MOST {
-            add(&statistics.of("shop", &number.to_string()).asked, 1);
+            add(&statistics.of("shop", &number.to_string()).total, 1);
         }
         statistics.free();
-        add(&statistics.of("shop", "next").asked, 1);
-        let of_all = ["held", "counted", "next", OTHER].map(told);
+        add(&statistics.of("shop", "next").total, 1);
+        let of_all = ["held", "counted", "next", OTHER].map(total);
         assert_eq!(of_all, [Some(0), None, Some(1), Some(2)]);
         drop(held);
     }
@@ -291,16 +291,16 @@ mod tests {
     fn there_are_no_more_counts_than_the_bound() {
         let statistics = Statistics::default();
         for number in 0..2 * MOST {
-            add(&statistics.of("shop", &number.to_string()).asked, 1);
+            add(&statistics.of("shop", &number.to_string()).total, 1);
         }
-        let (mut limits, mut asked, mut other) = (0, 0, 0);
+        let (mut limits, mut total, mut other) = (0, 0, 0);
         statistics.each(|_, path, counts| {
             limits += 1;
-            let count = counts.asked.load(Ordering::Relaxed);
-            asked += count;
+            let count = counts.total.load(Ordering::Relaxed);
+            total += count;
             other += if path == OTHER { count } else { 0 };
         });
-        assert_eq!((limits, asked), (MOST + 1, 2 * MOST as u64));
+        assert_eq!((limits, total), (MOST + 1, 2 * MOST as u64));
         assert_eq!(other, MOST as u64);
     }
 }

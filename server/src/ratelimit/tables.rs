@@ -58,9 +58,9 @@ fn add(top: &mut Level, table: &DescriptorLimit, statistics: &Statistics) {
         entries: table
             .together()
             .zip(table.in_metrics())
-            .map(|(is_together, is_told)| OfEntry {
+            .map(|(is_together, is_shown)| OfEntry {
                 is_together,
-                is_told,
+                is_shown,
             })
             .collect(),
         metadata: None,

@@ -390,7 +390,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// `POST http://a/`, with a body to come.
 const POST: &[u8] = b"\x83\x86\x84\x41\x01a";
 
-/// Begins a connection of HTTP/2, and waits until the server has told its settings.
+/// Begins a connection of HTTP/2, and waits until the server has sent its settings.
 async fn greet(client: &mut DuplexStream) {
     let greeting = [PREFACE, SETTINGS].concat();
     client.write_all(greeting.as_bytes()).await.unwrap();

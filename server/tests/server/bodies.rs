@@ -110,7 +110,7 @@ async fn a_body_that_cannot_be_read_is_refused_and_other_requests_are_not_read()
     assert_eq!(scene.get("/chat", &[]).await.status(), 200);
 }
 
-/// The client asks to be told whether it shall send the body, and is refused.
+/// The client asks whether it shall send the body, and is refused.
 #[tokio::test]
 async fn no_body_is_read_of_a_request_that_another_policy_refuses() {
     let limits = format!("{MODELS}[policies.address]\nkey = \"client_ip\"\nquota = \"1/hour\"\n");

@@ -64,28 +64,28 @@ impl Envoy {
         endpoint.connect().await.unwrap()
     }
 
-    async fn ask(&self, asked: CheckRequest) -> Result<CheckResponse, Status> {
-        self.ask_within(asked, LONG).await
+    async fn ask(&self, request: CheckRequest) -> Result<CheckResponse, Status> {
+        self.ask_within(request, LONG).await
     }
 
     async fn ask_within(
         &self,
-        asked: CheckRequest,
+        request: CheckRequest,
         time: Duration,
     ) -> Result<CheckResponse, Status> {
-        let mut asked = tonic::Request::new(asked);
-        asked.set_timeout(time);
-        self.call(asked).await
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(time);
+        self.call(request).await
     }
 
-    async fn call(&self, asked: tonic::Request<CheckRequest>) -> Result<CheckResponse, Status> {
+    async fn call(&self, request: tonic::Request<CheckRequest>) -> Result<CheckResponse, Status> {
         let mut client = Grpc::new(self.channel().await);
         client.ready().await.unwrap();
         let path = "/envoy.service.auth.v3.Authorization/Check"
             .parse()
             .unwrap();
         let codec = ProstCodec::<CheckRequest, CheckResponse>::default();
-        Ok(client.unary(asked, path, codec).await?.into_inner())
+        Ok(client.unary(request, path, codec).await?.into_inner())
     }
 
     /// Returns the status, or 200.
@@ -181,17 +181,17 @@ async fn metadata_tell_who_pays() {
         "{file}[first_of]\nspend = [\"plan\", \"credits\"]\n"
     ))
     .await;
-    let mut told = Vec::new();
+    let mut payers = Vec::new();
     for _ in 0..3 {
         let answer = envoy.ask(from("192.0.2.1", get("/"))).await.unwrap();
-        told.push(
+        payers.push(
             answer
                 .dynamic_metadata
                 .map(|metadata| format!("{metadata:?}")),
         );
     }
-    let [Some(first), Some(second), None] = &told[..] else {
-        panic!("{told:?}")
+    let [Some(first), Some(second), None] = &payers[..] else {
+        panic!("{payers:?}")
     };
     assert!(
         first.contains("payers") && first.contains("spend"),
@@ -199,7 +199,7 @@ async fn metadata_tell_who_pays() {
     );
     assert!(
         first.contains("\"plan\"") && second.contains("\"credits\""),
-        "{told:?}"
+        "{payers:?}"
     );
     let envoy = Envoy::before(&policy("alone")).await;
     let answer = envoy.ask(from("192.0.2.1", get("/"))).await.unwrap();
@@ -221,20 +221,20 @@ async fn a_request_that_envoy_describes_is_limited_by_the_file() {
     let Some(HttpResponse::OkResponse(passed)) = passed.http_response else {
         panic!("it has passed")
     };
-    let told = fields(&passed.response_headers_to_add);
+    let fields = self::fields(&passed.response_headers_to_add);
     assert!(
-        told["ratelimit"].starts_with("\"writes\";r=0;t="),
-        "{told:?}"
+        fields["ratelimit"].starts_with("\"writes\";r=0;t="),
+        "{fields:?}"
     );
-    assert!(!told.contains_key("content-length"), "{told:?}");
+    assert!(!fields.contains_key("content-length"), "{fields:?}");
 
     let refused = envoy.ask(from("192.0.2.1", order())).await.unwrap();
     assert_eq!(refused.status.as_ref().unwrap().code, 8);
-    let (status, told, body) = denied(&refused).unwrap();
+    let (status, fields, body) = denied(&refused).unwrap();
     assert_eq!(status, 429);
-    let wait: u64 = told["retry-after"].parse().unwrap();
+    let wait: u64 = fields["retry-after"].parse().unwrap();
     assert!((3_500..=3_600).contains(&wait), "{wait}");
-    assert_eq!(told["content-type"], "application/problem+json");
+    assert_eq!(fields["content-type"], "application/problem+json");
     assert!(
         body.contains("\"violated-policies\":[\"writes\"]"),
         "{body}"
@@ -349,8 +349,8 @@ async fn fields_of_the_body_that_envoy_sends_decide() {
             (json, "[]", 400),
             ("text/plain", r#"{"model":"c"}"#, 415),
         ] {
-            let asked = post(kind, "false", body.as_bytes(), packed);
-            assert_eq!(envoy.status(asked).await, expected, "{body}");
+            let request = post(kind, "false", body.as_bytes(), packed);
+            assert_eq!(envoy.status(request).await, expected, "{body}");
         }
         // A text that is none is a mistake of the client, and the message is still one.
         let wrong = b"{\"model\":\"\xff\"}";
@@ -360,8 +360,8 @@ async fn fields_of_the_body_that_envoy_sends_decide() {
         assert_eq!([without().await, without().await], [200, 429]);
         let refused = envoy.ask(from("192.0.2.1", post(json, "false", b"[]", packed)));
         let refused = refused.await.unwrap();
-        let (_, told, body) = denied(&refused).unwrap();
-        assert_eq!(told["content-type"], "application/problem+json");
+        let (_, fields, body) = denied(&refused).unwrap();
+        assert_eq!(fields["content-type"], "application/problem+json");
         assert!(body.contains("JSON object"), "{body}");
     }
 }
@@ -388,33 +388,33 @@ async fn a_body_that_envoy_has_cut_is_one_that_is_too_long() {
     let tokens = "[policies.tokens]\nkey = \"global\"\nquota = \"3000/hour\"\nestimate = \"openai\"\nsettle = \"openai\"\n";
     for (length, expected) in [("4000", 1_024 + 1_000), ("7", 1_024 + 4)] {
         let envoy = Envoy::before(tokens).await;
-        let mut asked = post(json, "true", b"{\"input\":\"abcd", true);
-        let fields = &mut asked.header_map.as_mut().unwrap().headers;
+        let mut request = post(json, "true", b"{\"input\":\"abcd", true);
+        let fields = &mut request.header_map.as_mut().unwrap().headers;
         fields.push(HeaderValue {
             key: "content-length".to_owned(),
             value: length.to_owned(),
             ..HeaderValue::default()
         });
-        let passed = envoy.ask(from("192.0.2.1", asked)).await.unwrap();
+        let passed = envoy.ask(from("192.0.2.1", request)).await.unwrap();
         let Some(HttpResponse::OkResponse(passed)) = passed.http_response else {
             panic!("it has passed")
         };
-        let told = self::fields(&passed.response_headers_to_add);
+        let fields = self::fields(&passed.response_headers_to_add);
         let left = format!("\"tokens\";r={};", 3_000 - expected);
-        assert!(told["ratelimit"].starts_with(&left), "{told:?}");
+        assert!(fields["ratelimit"].starts_with(&left), "{fields:?}");
     }
 }
 
 #[tokio::test]
 async fn a_filter_that_describes_no_request_gets_an_error() {
     let envoy = Envoy::before(WIDE).await;
-    for asked in [
+    for request in [
         CheckRequest::default(),
         CheckRequest {
             attributes: Some(AttributeContext::default()),
         },
     ] {
-        let error = envoy.ask(asked).await.unwrap_err();
+        let error = envoy.ask(request).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(
             error.message().contains("attributes.request.http"),
@@ -429,11 +429,11 @@ async fn a_request_waits_no_longer_than_envoy() {
     let patient = "[policies.slow]\nalgorithm = \"anchored-window\"\nquota = \"1/hour\"\nkey = \"global\"\nwait_up_to = \"2h\"\n";
     let envoy = Envoy::before(patient).await;
     assert_eq!(envoy.status(get("/")).await, 200);
-    let asked = || from("192.0.2.1", get("/"));
-    let answer = envoy.ask_within(asked(), LONG).await.unwrap();
+    let question = || from("192.0.2.1", get("/"));
+    let answer = envoy.ask_within(question(), LONG).await.unwrap();
     assert_eq!(denied(&answer).unwrap().0, 429);
 
-    let mut expecting = tonic::Request::new(asked());
+    let mut expecting = tonic::Request::new(question());
     let field = expecting.metadata_mut();
     field.insert("x-envoy-expected-rq-timeout-ms", "60000".parse().unwrap());
     let answer = tokio::time::timeout(LONG, envoy.call(expecting)).await;
@@ -444,13 +444,13 @@ async fn a_request_waits_no_longer_than_envoy() {
 async fn reflection_lists_and_describes_the_service() {
     let envoy = Envoy::before(WIDE).await;
     let mut reflection = ServerReflectionClient::new(envoy.channel().await);
-    let mut ask = async |asked: MessageRequest| {
-        let asked = ServerReflectionRequest {
+    let mut ask = async |question: MessageRequest| {
+        let request = ServerReflectionRequest {
             host: String::new(),
-            message_request: Some(asked),
+            message_request: Some(question),
         };
-        let asked = tokio_stream::once(asked);
-        let mut answers = reflection.server_reflection_info(asked).await.unwrap();
+        let requests = tokio_stream::once(request);
+        let mut answers = reflection.server_reflection_info(requests).await.unwrap();
         let answer = answers.get_mut().message().await.unwrap().unwrap();
         answer.message_response.unwrap()
     };
@@ -493,7 +493,7 @@ async fn the_health_is_that_of_the_phase_until_the_last_call_has_ended() {
     wait_for(2).await;
     drop(seen);
 
-    // It answers on until it is told to stop.
+    // It answers on until it has to stop.
     assert_eq!(envoy.status(get("/")).await, 200);
     envoy.phase.send_replace(Phase::Stopped);
     drop(health);

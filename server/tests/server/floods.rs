@@ -79,8 +79,8 @@ async fn farewell(stream: &mut (impl AsyncRead + Unpin)) -> u8 {
 #[tokio::test]
 async fn requests_that_are_reset_at_once_are_counted_and_leave_other_clients_their_answers() {
     let (listener, upstream) = listener().await;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let reached = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reached);
     // It answers the other client alone.
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -115,8 +115,8 @@ async fn requests_that_are_reset_at_once_are_counted_and_leave_other_clients_the
     timeout(LONG, async { tokio::join!(flooding, reading, other) })
         .await
         .unwrap();
-    let asked = asked.load(Ordering::Relaxed);
-    assert!(asked <= 10, "{asked} requests reached the upstream");
+    let reached = reached.load(Ordering::Relaxed);
+    assert!(reached <= 10, "{reached} requests reached the upstream");
 }
 
 #[tokio::test]

@@ -153,13 +153,13 @@ async fn a_head_of_the_upstream_that_is_too_large_is_not_kept() {
             let _ = stream.write_all(response.as_bytes()).await;
             let _ = stream.read(&mut [0]).await;
         };
-        let asked = scene.get("/", &[]);
-        let asked = async {
+        let answer = scene.get("/", &[]);
+        let in_time = async {
             tokio::select! {
-                answer = asked => answer,
+                answer = answer => answer,
                 () = async { upstream.await; std::future::pending().await } => unreachable!(),
             }
         };
-        assert_eq!(asked.await.status(), expected, "{length} KiB");
+        assert_eq!(in_time.await.status(), expected, "{length} KiB");
     }
 }

@@ -125,7 +125,7 @@ fn a_certificate_is_read_again_and_one_with_a_mistake_is_not() {
     let _ = io::Read::read_to_end(&mut plain, &mut rest);
     assert!(!rest.starts_with(b"HTTP"), "{rest:?}");
 
-    let told = |expected: &str, gauge: &str, expires: &str| {
+    let shows = |expected: &str, gauge: &str, expires: &str| {
         server.signal("HUP");
         let lines = [
             format!("\nratelimitd_certificate_error{{listener=\"listen\"}} {gauge}\n"),
@@ -147,12 +147,12 @@ fn a_certificate_is_read_again_and_one_with_a_mistake_is_not() {
     let fine = |expires| {
         format!("\"certificates\":{{\"listen\":{{\"error\":null,\"expires\":{expires}}}}}")
     };
-    told(&fine(of_first), "0", of_first);
+    shows(&fine(of_first), "0", of_first);
     own.replace(&next, &first);
-    told("it is not the key of", "1", of_first);
+    shows("it is not the key of", "1", of_first);
     ask(&first).unwrap();
     own.replace(&next, &next);
-    told(&fine(of_next), "0", of_next);
+    shows(&fine(of_next), "0", of_next);
     ask(&next).unwrap();
     ask(&first).unwrap_err();
 
@@ -419,17 +419,17 @@ fn the_service_manager_is_told_what_the_server_does() {
     let mut server = Server::run(program, &arguments);
     let without_the_watchdog = || {
         loop {
-            let told = next();
-            if told != "WATCHDOG=1\n" {
-                return told;
+            let line = next();
+            if line != "WATCHDOG=1\n" {
+                return line;
             }
         }
     };
     assert_eq!(next(), "READY=1\n");
     assert_eq!([next(), next()], ["WATCHDOG=1\n", "WATCHDOG=1\n"]);
     server.signal("HUP");
-    let told = without_the_watchdog();
-    assert!(told.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{told}");
+    let line = without_the_watchdog();
+    assert!(line.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{line}");
     assert_eq!(without_the_watchdog(), "READY=1\n");
     server.signal("TERM");
     assert_eq!(without_the_watchdog(), "STOPPING=1\n");

@@ -42,7 +42,7 @@ impl Collector {
                 let mut stream = BufReader::new(stream.unwrap());
                 while let Some(batch) = batch(&mut stream) {
                     let answer = format!(
-                        "HTTP/1.1 {status} told\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n"
+                        "HTTP/1.1 {status} status\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n"
                     );
                     stream.get_mut().write_all(answer.as_bytes()).unwrap();
                     status = statuses.next().unwrap_or(status);
@@ -226,9 +226,9 @@ fn a_client_that_samples_nothing_has_no_span_and_the_upstream_is_told() {
     let server = server(&[of_all, named], &["--sample"]);
     let parent = format!("traceparent: 00-{TRACE}-{CLIENT}-00\r\n");
     let headers = arrived(&get(&server, "/unsampled", &parent));
-    let told = headers["traceparent"].as_str().unwrap();
-    assert!(told.starts_with(&format!("00-{TRACE}-")) && told.ends_with("-00"));
-    assert!(!told.contains(CLIENT), "{told}");
+    let parent = headers["traceparent"].as_str().unwrap();
+    assert!(parent.starts_with(&format!("00-{TRACE}-")) && parent.ends_with("-00"));
+    assert!(!parent.contains(CLIENT), "{parent}");
     get(&server, "/sampled", "");
     end(server);
     let batch = collector.batch();
@@ -251,7 +251,7 @@ fn an_upstream_that_fails_makes_an_error_of_the_span() {
     let span = &collector.spans(1)[0];
     assert_eq!(attributes(&span.attributes)["error.type"], "502");
     assert_eq!(span.status.as_ref().unwrap().code, 2);
-    // The line about it has the trace, although the client has told none.
+    // The line about it has the trace, although the client has sent none.
     assert!(log.contains(&hex(&span.trace_id)), "{log}");
 }
 
@@ -282,14 +282,14 @@ async fn a_call_of_envoy_has_a_span_with_the_name_of_its_limit() {
             entries: vec![entry(tenant)],
             ..RateLimitDescriptor::default()
         };
-        let mut asked = tonic::Request::new(RateLimitRequest {
+        let mut request = tonic::Request::new(RateLimitRequest {
             domain: "shop".to_owned(),
             descriptors: tenant.map(descriptor).into_iter().collect(),
             hits_addend: 0,
         });
         let parent = format!("00-{TRACE}-{CLIENT}-01").parse().unwrap();
-        asked.metadata_mut().insert("traceparent", parent);
-        asked
+        request.metadata_mut().insert("traceparent", parent);
+        request
     };
     call(address, ask(Some("secret"))).await.unwrap();
     call(address, ask(Some("secret"))).await.unwrap();
@@ -337,16 +337,16 @@ fn a_question_as_json_tells_the_limit_that_refuses() {
     let limits = File::new("limits.toml", limits);
     let url = collector.url();
     let server = server(&[], &[limits.path(), "--otlp-endpoint", &url]);
-    let asked =
+    let body =
         r#"{"domain":"shop","descriptors":[{"entries":[{"key":"tenant","value":"secret"}]}]}"#;
     let ask = || {
-        let length = asked.len();
+        let length = body.len();
         let mut stream = TcpStream::connect(&server.clients).unwrap();
         let head = format!(
             "POST /json HTTP/1.1\r\n{HOST}connection: close\r\ncontent-length: {length}\r\n\r\n"
         );
         stream
-            .write_all(format!("{head}{asked}").as_bytes())
+            .write_all(format!("{head}{body}").as_bytes())
             .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -356,12 +356,12 @@ fn a_question_as_json_tells_the_limit_that_refuses() {
     assert!(ask().starts_with("HTTP/1.1 429 "));
     end(server);
     let spans = collector.spans(2);
-    let told = spans.iter().map(|span| attributes(&span.attributes));
-    let told: Vec<_> = told
-        .map(|told| {
+    let limited = spans.iter().map(|span| attributes(&span.attributes));
+    let limited: Vec<_> = limited
+        .map(|span| {
             (
-                told["ratelimitd.limited"].clone(),
-                told.get("ratelimitd.policy").cloned(),
+                span["ratelimitd.limited"].clone(),
+                span.get("ratelimitd.policy").cloned(),
             )
         })
         .collect();
@@ -369,7 +369,7 @@ fn a_question_as_json_tells_the_limit_that_refuses() {
         (json!(false), None),
         (json!(true), Some(json!("of tenants"))),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(limited, expected);
 }
 
 #[test]

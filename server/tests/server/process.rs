@@ -154,9 +154,9 @@ fn probes_metrics_status_and_the_page_are_there() {
     );
     assert!(metrics.contains("# EOF\n"), "{metrics}");
 
-    let told = server.ops("/status", HOST);
-    assert_eq!(status(&told), "200");
-    assert!(told.contains("\"ready\":true"), "{told}");
+    let shown = server.ops("/status", HOST);
+    assert_eq!(status(&shown), "200");
+    assert!(shown.contains("\"ready\":true"), "{shown}");
     let page = server.ops("/dashboard", HOST);
     assert!(page.contains("<html"), "{page}");
     assert_eq!(status(&server.ops("/dashboard/", HOST)), "308");
@@ -340,21 +340,21 @@ fn the_log_has_some_refusals_a_second_with_their_trace() {
         }
         refused
     });
-    let told: Vec<_> = refusals.take(2).collect();
+    let lines: Vec<_> = refusals.take(2).collect();
     is_told.store(true, std::sync::atomic::Ordering::Relaxed);
     let refused = client.join().unwrap();
-    assert_eq!(told[0]["policy"], "address");
+    assert_eq!(lines[0]["policy"], "address");
     assert_eq!(
-        (&told[0]["status"], &told[0]["trace_id"]),
+        (&lines[0]["status"], &lines[0]["trace_id"]),
         (&429.into(), &trace.into())
     );
-    assert_eq!(told[0]["suppressed"], 0);
-    let suppressed = told[1]["suppressed"].as_u64().unwrap();
+    assert_eq!(lines[0]["suppressed"], 0);
+    let suppressed = lines[1]["suppressed"].as_u64().unwrap();
     assert!(
         0 < suppressed && suppressed <= refused - 2,
         "{suppressed} of {refused}"
     );
-    assert!(!told[1].to_string().contains("127.0.0.1"), "{}", told[1]);
+    assert!(!lines[1].to_string().contains("127.0.0.1"), "{}", lines[1]);
 }
 
 #[test]

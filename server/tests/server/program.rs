@@ -1,4 +1,4 @@
-//! The program itself: what it prints, and that it starts nothing that it was not told to.
+//! The program itself: what it prints, and that it starts nothing by itself.
 
 use std::fmt::Write;
 use std::fs;
@@ -495,7 +495,7 @@ fn replay_compares_two_files() {
     let expected = [[true, true], [true, true], [true, false], [false, false]];
     assert_eq!(decided, expected.map(|it| it.map(Value::from)));
 
-    // A mistake in a file is told as `check` tells it.
+    // A mistake in a file is reported as `check` reports it.
     let wrong = limits("2k");
     let arguments = ["replay", live.path(), log.path(), "--versus", wrong.path()];
     let (code, error) = failed(&arguments, &[]);

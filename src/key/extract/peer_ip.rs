@@ -209,7 +209,7 @@ impl fmt::Debug for PeerIp {
     }
 }
 
-/// Returns what a listener has told about the connection.
+/// Returns what a listener has recorded about the connection.
 #[inline]
 fn connection<'a, T: Clone + Send + Sync + 'static>(head: &Head<'a>) -> Option<&'a T> {
     #[cfg(feature = "axum")]

@@ -1,4 +1,4 @@
-//! Checks the options of a layer, and builds its gate.
+//! Checks the options of a layer, and builds its enforcer.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::RateLimitLayerBuilder;
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::middleware::RateLimitLayer;
-use crate::middleware::gate::Gate;
+use crate::middleware::enforcer::Enforcer;
 use crate::plan::Plans;
 use crate::policy::warn_of_sharing;
 use crate::policy::{Http, Policy};
@@ -153,10 +153,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
     /// - limits are split over no node, or over nodes that share a store, or
     /// - an exempt path is not a path.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
-        self.build_gate().map(RateLimitLayer::of)
+        self.build_enforcer().map(RateLimitLayer::of)
     }
 
-    pub(in crate::middleware) fn build_gate(mut self) -> Result<Gate, ConfigError> {
+    pub(in crate::middleware) fn build_enforcer(mut self) -> Result<Enforcer, ConfigError> {
         self.lists.check()?;
         self.policies.iter().try_for_each(Policy::check)?;
         self.answers.check()?;
@@ -184,13 +184,13 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             (None, _) => pointless.iter().for_each(Pointless::warn),
         }
         let answers = Answers::new(self.answers, &policies);
-        let mut gate = Gate::new(&policies, readers, limiter.erased(), answers);
-        gate.set_sources(self.sources);
-        gate.set_lists(self.lists);
+        let mut enforcer = Enforcer::new(&policies, readers, limiter.erased(), answers);
+        enforcer.set_sources(self.sources);
+        enforcer.set_lists(self.lists);
         if self.exposes_decision {
-            gate.expose_decision();
+            enforcer.expose_decision();
         }
-        gate.set_hooks(self.hooks);
-        Ok(gate)
+        enforcer.set_hooks(self.hooks);
+        Ok(enforcer)
     }
 }

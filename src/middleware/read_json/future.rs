@@ -29,13 +29,13 @@ pin_project! {
         B: Body,
     {
         #[pin]
-        state: State<S, S::Future, B, B::Error>,
+        stage: Stage<S, S::Future, B, B::Error>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<S, F, B, E> {
+    #[project = StageProj]
+    enum Stage<S, F, B, E> {
         // The limits may refuse the request, whatever its body says.
         Looking {
             request: Option<Box<(Looked<S>, Request<B>)>>,
@@ -49,7 +49,7 @@ pin_project! {
         Calling {
             #[pin]
             future: F,
-            // Whether the stream of the answer has an event for which the client has not asked.
+            // Whether the stream of the answer has an event that the client does not want.
             has_usage: bool,
         },
         Refused {
@@ -65,7 +65,7 @@ pub(super) struct Reader<S> {
     pub(super) inner: S,
 }
 
-/// A request about which the limits are asked.
+/// A request that is decided ahead of its body.
 struct Looked<S> {
     reader: Reader<S>,
     looking: Box<LookingAhead>,
@@ -85,7 +85,7 @@ where
 {
     pub(super) fn reading(reader: Reader<S>, request: Request<B>) -> Self {
         Self {
-            state: State::reading(reader, request),
+            stage: Stage::reading(reader, request),
         }
     }
 
@@ -97,7 +97,7 @@ where
     ) -> Self {
         let looked = Looked { reader, looking };
         Self {
-            state: State::Looking {
+            stage: Stage::Looking {
                 request: Some(Box::new((looked, request))),
             },
         }
@@ -105,7 +105,7 @@ where
 
     pub(super) fn calling(future: S::Future) -> Self {
         Self {
-            state: State::Calling {
+            stage: Stage::Calling {
                 future,
                 has_usage: false,
             },
@@ -114,18 +114,18 @@ where
 
     pub(super) fn unread(why: Unread, parts: Parts) -> Self {
         Self {
-            state: State::unread(why, parts),
+            stage: Stage::unread(why, parts),
         }
     }
 
     pub(super) fn refused(response: Response<Bytes>) -> Self {
         Self {
-            state: State::refused(response),
+            stage: Stage::refused(response),
         }
     }
 }
 
-impl<S, F, B, E> State<S, F, B, E> {
+impl<S, F, B, E> Stage<S, F, B, E> {
     fn reading(reader: Reader<S>, request: Request<B>) -> Self {
         let includes_usage = reader.reading.includes_usage(&Head::of(&request));
         let (parts, body) = request.into_parts();
@@ -192,10 +192,10 @@ where
     type Output = Result<Response<AnswerBody<R>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
+        let mut stage = self.project().stage;
         loop {
-            let next = match state.as_mut().project() {
-                StateProj::Calling { future, has_usage } => {
+            let next = match stage.as_mut().project() {
+                StageProj::Calling { future, has_usage } => {
                     let mut answer = ready!(future.poll(cx))?;
                     let takes_usage_out = *has_usage && has_events(answer.headers());
                     if takes_usage_out {
@@ -207,28 +207,28 @@ where
                     };
                     return Poll::Ready(Ok(answer.map(answered)));
                 }
-                StateProj::Refused { response } => {
+                StageProj::Refused { response } => {
                     return match response.take() {
                         Some(refusal) => Poll::Ready(Ok(refusal.map(AnswerBody::refusal))),
                         // A future that is ready is not polled again.
                         None => Poll::Pending,
                     };
                 }
-                StateProj::Looking { request: looked } => {
-                    let Some(asked) = looked.as_mut() else {
+                StageProj::Looking { request: looked } => {
+                    let Some(pending) = looked.as_mut() else {
                         return Poll::Pending;
                     };
-                    let (Looked { looking, .. }, request) = &mut **asked;
+                    let (Looked { looking, .. }, request) = &mut **pending;
                     let refusal = ready!(looking.poll(request, cx));
-                    let Some(asked) = looked.take() else {
+                    let Some(pending) = looked.take() else {
                         return Poll::Pending;
                     };
-                    match (refusal, *asked) {
-                        (Some(response), _) => State::refused(response),
-                        (None, (looked, request)) => State::reading(looked.reader, request),
+                    match (refusal, *pending) {
+                        (Some(response), _) => Stage::refused(response),
+                        (None, (looked, request)) => Stage::reading(looked.reader, request),
                     }
                 }
-                StateProj::Reading {
+                StageProj::Reading {
                     body,
                     begin,
                     request,
@@ -246,7 +246,7 @@ where
                     if let (Some(why), Unreadable::Refuse) =
                         (fields.unread(), waiting.reader.unreadable)
                     {
-                        State::unread(why, waiting.parts)
+                        Stage::unread(why, waiting.parts)
                     } else {
                         let rest = body.take().filter(|_| !has_ended);
                         let mut begin = std::mem::replace(begin, Begin::nothing());
@@ -254,14 +254,14 @@ where
                         waiting.parts.extensions.insert(fields);
                         let body = ReadBody::again(begin, rest);
                         let request = Request::from_parts(waiting.parts, body);
-                        State::Calling {
+                        Stage::Calling {
                             future: waiting.reader.inner.call(request),
                             has_usage: asks,
                         }
                     }
                 }
             };
-            state.set(next);
+            stage.set(next);
         }
     }
 }

@@ -9,7 +9,7 @@ use http_body::SizeHint;
 use tower_layer::Layer;
 
 use super::reading::{Reading, Readings};
-use super::{Gates, RateLimitLayer, ReadJson, Unreadable};
+use super::{CurrentEnforcer, RateLimitLayer, ReadJson, Unreadable};
 use crate::error::{ConfigError, or_panic};
 use crate::key::{Head, Unread, WantedFields};
 use crate::usage::{self, estimate};
@@ -78,7 +78,7 @@ const MAX_BYTES: usize = 64 * 1_024;
 pub struct ReadJsonLayer {
     readings: Readings,
     /// The limits that may refuse a request before its body is read.
-    limits: Option<Gates>,
+    limits: Option<CurrentEnforcer>,
 }
 
 impl Default for ReadJsonLayer {
@@ -278,7 +278,7 @@ impl ReadJsonLayer {
     /// ```
     pub fn unless_refused_by(self, limits: &RateLimitLayer) -> Self {
         Self {
-            limits: Some(limits.gates().clone()),
+            limits: Some(limits.current().clone()),
             ..self
         }
     }

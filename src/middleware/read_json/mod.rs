@@ -15,6 +15,6 @@ pub use self::layer::ReadJsonLayer;
 pub use self::reading::Unreadable;
 pub use self::service::ReadJson;
 
-use super::gate::{Ahead, LookingAhead};
-use super::gates::Gates;
+use super::current_enforcer::CurrentEnforcer;
+use super::enforcer::{Ahead, LookingAhead};
 use super::{GuardedBody, RateLimitLayer};

@@ -8,7 +8,7 @@ use tower_service::Service;
 
 use super::future::{AnswerBody, Reader};
 use super::reading::Readings;
-use super::{Ahead, Gates, ReadBody, ReadJsonFuture, Unreadable};
+use super::{Ahead, CurrentEnforcer, ReadBody, ReadJsonFuture, Unreadable};
 use crate::key::Head;
 
 /// The service that a [`ReadJsonLayer`](super::ReadJsonLayer) makes of an inner service.
@@ -16,11 +16,11 @@ use crate::key::Head;
 pub struct ReadJson<S> {
     inner: S,
     readings: Readings,
-    limits: Option<Gates>,
+    limits: Option<CurrentEnforcer>,
 }
 
 impl<S> ReadJson<S> {
-    pub(super) fn new(inner: S, readings: Readings, limits: Option<Gates>) -> Self {
+    pub(super) fn new(inner: S, readings: Readings, limits: Option<CurrentEnforcer>) -> Self {
         Self {
             inner,
             readings,

@@ -295,9 +295,9 @@ mod tests {
             ("{}", None),
             ("[]", None),
         ] {
-            let asked = asking(body.as_bytes());
-            let asked = asked.as_deref().map(|body| str::from_utf8(body).unwrap());
-            assert_eq!(asked, expected, "{body}");
+            let changed = asking(body.as_bytes());
+            let changed = changed.as_deref().map(|body| str::from_utf8(body).unwrap());
+            assert_eq!(changed, expected, "{body}");
         }
     }
 

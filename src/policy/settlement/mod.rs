@@ -12,7 +12,7 @@ use http::{Extensions, HeaderMap};
 pub(crate) use self::ending::Ended;
 pub use self::ending::Ending;
 pub use self::settle::Settle;
-pub(crate) use self::settle::{ReportedCost, Told};
+pub(crate) use self::settle::{KnownCosts, ReportedCost};
 pub use self::spend::{Cost, Spend};
 
 use self::estimate::Estimate;
@@ -224,13 +224,13 @@ impl Settlement {
     }
 
     /// Returns the cost of the request, or `None` if no source has it.
-    pub(crate) fn cost(&self, told: Told, ending: &Ending<'_>) -> Option<u32> {
+    pub(crate) fn cost(&self, known: KnownCosts, ending: &Ending<'_>) -> Option<u32> {
         let is_charged = self.charge_when.as_ref().is_none_or(|when| when(ending));
         let is_refunded = self.refund_when.as_ref().is_some_and(|when| when(ending));
         if is_refunded || !is_charged {
             return Some(0);
         }
-        self.settle.as_ref()?.cost(told, ending)
+        self.settle.as_ref()?.cost(known, ending)
     }
 
     /// Returns whether a source was expected to have the cost.

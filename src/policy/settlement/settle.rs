@@ -44,9 +44,9 @@ pub(crate) struct ReportedCost {
     units: u32,
 }
 
-/// The costs that a request has told by its end, by where they were told.
+/// The costs that are known at the end of a request, by where they were reported.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct KnownCosts {
     pub(crate) reported: Option<ReportedCost>,
     /// In its [`Spend`](super::Spend).
     pub(crate) spent: Option<u32>,
@@ -169,19 +169,19 @@ impl Settle {
         self.sources.iter().enumerate().find_map(reported)
     }
 
-    pub(super) fn cost(&self, told: Told, ending: &Ending<'_>) -> Option<u32> {
+    pub(super) fn cost(&self, known: KnownCosts, ending: &Ending<'_>) -> Option<u32> {
         let cost = |(place, source): (usize, &CostSource)| match source {
-            CostSource::Header(_) | CostSource::Cost => told
+            CostSource::Header(_) | CostSource::Cost => known
                 .reported
                 .filter(|reported| reported.place == place)
                 .map(|reported| reported.units),
-            CostSource::Spend => told.spent,
+            CostSource::Spend => known.spent,
             CostSource::Bytes(unit) => {
                 let units = ending.bytes().div_ceil(unit.get().into());
                 Some(u32::try_from(units).unwrap_or(u32::MAX))
             }
             CostSource::Ending(read) => read(ending),
-            CostSource::Usage(_) => told.used,
+            CostSource::Usage(_) => known.used,
         };
         self.sources.iter().enumerate().find_map(cost)
     }

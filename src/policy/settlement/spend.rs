@@ -46,7 +46,7 @@ pub struct Cost(
 ///
 /// let spend = Spend::default();
 /// spend.add(1_024);
-/// // The model has told how many tokens there were.
+/// // The model has reported how many tokens there were.
 /// spend.set(652);
 /// assert_eq!(spend.total(), Some(652));
 /// // The client has not read the last of them.

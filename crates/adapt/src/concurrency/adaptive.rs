@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::learning::Bounds;
 use super::partitions::Partitions;
 use super::permit::{Permit, Saturated};
-use super::shared::Shared;
+use super::shared::SharedCounts;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::factor::FactorCell;
 
@@ -63,7 +63,7 @@ use tower_ratelimit::factor::FactorCell;
 #[derive(Clone)]
 pub struct AdaptiveConcurrency {
     name: Arc<str>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCounts>,
     made: Instant,
 }
 
@@ -98,7 +98,7 @@ impl AdaptiveConcurrency {
         AdaptiveConcurrencyBuilder::new()
     }
 
-    fn of(name: Arc<str>, shared: Shared) -> Self {
+    fn of(name: Arc<str>, shared: SharedCounts) -> Self {
         Self {
             name,
             shared: Arc::new(shared),
@@ -246,7 +246,10 @@ impl AdaptiveConcurrencyBuilder {
                 .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
         };
         let partitions = Partitions::new(self.partitions);
-        AdaptiveConcurrency::of(self.name, Shared::new(bounds, partitions, self.freezing))
+        AdaptiveConcurrency::of(
+            self.name,
+            SharedCounts::new(bounds, partitions, self.freezing),
+        )
     }
 
     fn check(&self) -> Result<(), ConfigError> {

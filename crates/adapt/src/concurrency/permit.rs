@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::shared::{Ended, Shared};
+use super::shared::{Ended, SharedCounts};
 
 /// A slot of an [`AdaptiveConcurrency`](super::AdaptiveConcurrency). Dropping it frees the slot.
 ///
@@ -12,7 +12,7 @@ use super::shared::{Ended, Shared};
 /// its client has gone away, or it has failed for a reason of its own.
 #[must_use = "the slot is free again when the permit is dropped"]
 pub struct Permit {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCounts>,
     partition: Option<usize>,
     made: Instant,
     /// Counted from the creation of the limit.
@@ -48,7 +48,7 @@ impl std::error::Error for Saturated {}
 
 impl Permit {
     pub(super) fn enter(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedCounts>,
         partition: Option<&str>,
         made: Instant,
     ) -> Result<Self, Saturated> {

@@ -19,7 +19,7 @@ const ENOUGH: u64 = 50;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The counts. All moments are times since the limit was created.
-pub(super) struct Shared {
+pub(super) struct SharedCounts {
     limit: AtomicU32,
     in_flight: AtomicU32,
     /// The most requests at once in this window.
@@ -53,7 +53,7 @@ pub(super) enum Ended {
     Overloaded,
 }
 
-impl Shared {
+impl SharedCounts {
     pub(super) fn new(bounds: Bounds, partitions: Partitions, freezing: Vec<FactorCell>) -> Self {
         let learning = Learning::new(bounds);
         let took = Times::default();

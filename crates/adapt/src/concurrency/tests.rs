@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::AdaptiveConcurrency;
 use super::learning::{Bounds, Learning, Window};
 use super::partitions::Partitions;
-use super::shared::{Ended, Shared};
+use super::shared::{Ended, SharedCounts};
 use tower_ratelimit::factor::{Factor, FactorCell};
 
 const BOUNDS: Bounds = Bounds {
@@ -117,7 +117,7 @@ fn one_calm_reading_makes_no_baseline_as_long_as_there_are_older_ones() {
 
 #[test]
 fn a_window_is_as_slow_as_its_slowest_tenth() {
-    let shared = Shared::new(BOUNDS, Partitions::new(Vec::new()), Vec::new());
+    let shared = SharedCounts::new(BOUNDS, Partitions::new(Vec::new()), Vec::new());
     for request in 0..100 {
         let took = Duration::from_millis(if request % 5 == 0 { 100 } else { 10 });
         shared.note(

@@ -49,11 +49,11 @@ pub struct Aimd {
     most: Factor,
     down: Factor,
     up: Factor,
-    state: State,
+    state: AimdState,
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct AimdState {
     now: Duration,
     factor: Factor,
     changed: Option<Duration>,
@@ -75,7 +75,7 @@ impl Aimd {
             most: Factor::ONE,
             down: Factor::thousandths(900),
             up: Factor::thousandths(50),
-            state: State {
+            state: AimdState {
                 now: Duration::ZERO,
                 factor: Factor::ONE,
                 changed: None,

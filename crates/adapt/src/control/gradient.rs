@@ -41,11 +41,11 @@ pub struct Gradient {
     interval: Duration,
     floor: Factor,
     most: Factor,
-    state: State,
+    state: GradientState,
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct GradientState {
     now: Duration,
     seen: Duration,
     factor: Factor,
@@ -72,7 +72,7 @@ impl Gradient {
             interval: Duration::from_secs(1),
             floor: Factor::thousandths(100),
             most: Factor::ONE,
-            state: State {
+            state: GradientState {
                 now: Duration::ZERO,
                 seen: Duration::ZERO,
                 factor: Factor::ONE,

@@ -49,7 +49,7 @@ pub struct Steps {
     dead_band: Load,
     growth: Option<Growth>,
     is_immediate: bool,
-    state: State,
+    state: StepsState,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ struct Growth {
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct StepsState {
     now: Duration,
     factor: Factor,
     changed: Duration,
@@ -85,7 +85,7 @@ impl Steps {
             dead_band: Load::percent(5),
             growth: None,
             is_immediate: false,
-            state: State {
+            state: StepsState {
                 now: Duration::ZERO,
                 factor: Factor::ONE,
                 changed: Duration::ZERO,
@@ -248,7 +248,7 @@ impl Controller for Steps {
 
 impl Steps {
     fn next(&self, now: Duration, is_wanted: bool) -> (Factor, Option<String>) {
-        let State {
+        let StepsState {
             factor,
             changed,
             ref cause,

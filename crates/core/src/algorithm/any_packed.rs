@@ -54,12 +54,12 @@ impl Packed {
 /// Declares the methods of a rule on words.
 macro_rules! on_words {
     (
-        ask { $(fn $ask:ident($($asked:ident: $asked_type:ty),+) -> $answer:ty;)+ }
+        ask { $(fn $ask:ident($($argument:ident: $argument_type:ty),+) -> $answer:ty;)+ }
         change { $(fn $change:ident($now:ident $(, $given:ident: $given_type:ty)+);)+ }
     ) => {
         /// A rule that reads and writes words.
         trait OnWords: Send + Sync {
-            $(fn $ask(&self, word: Packed, $($asked: $asked_type),+) -> $answer;)+
+            $(fn $ask(&self, word: Packed, $($argument: $argument_type),+) -> $answer;)+
             $(fn $change(&self, word: Packed, $now: Micros $(, $given: $given_type)+) -> Packed;)+
             fn settle(&self, word: Packed, now: Micros, units: u32) -> Packed;
             fn moved_back(&self, word: Packed, now: Micros) -> Option<Packed>;
@@ -74,8 +74,8 @@ macro_rules! on_words {
         }
 
         impl<P: Pack> OnWords for P {
-            $(fn $ask(&self, word: Packed, $($asked: $asked_type),+) -> $answer {
-                Step::$ask(self, &word.unpack(self), $($asked),+)
+            $(fn $ask(&self, word: Packed, $($argument: $argument_type),+) -> $answer {
+                Step::$ask(self, &word.unpack(self), $($argument),+)
             })+
 
             $(fn $change(&self, word: Packed, $now: Micros $(, $given: $given_type)+) -> Packed {
@@ -135,8 +135,8 @@ macro_rules! on_words {
         impl Step for AnyPacked {
             type Form = Packed;
 
-            $(fn $ask(&self, word: &Packed, $($asked: $asked_type),+) -> $answer {
-                self.rule.$ask(*word, $($asked),+)
+            $(fn $ask(&self, word: &Packed, $($argument: $argument_type),+) -> $answer {
+                self.rule.$ask(*word, $($argument),+)
             })+
 
             $(fn $change(&self, word: &mut Packed, $now: Micros $(, $given: $given_type)+) {

@@ -43,12 +43,12 @@ impl AnyRule {
 /// gets a new key.
 macro_rules! ask {
     ($any:expr, $words:expr, ($($name:ident: $type:ty),*) -> $result:ty, $rule:ident, $state:ident => $value:expr) => {{
-        struct Asking {
+        struct Call {
             words: Words,
             $($name: $type),*
         }
 
-        impl WithRule for Asking {
+        impl WithRule for Call {
             type Result = $result;
 
             fn fixed(self, $rule: impl Fixed) -> $result {
@@ -64,7 +64,7 @@ macro_rules! ask {
             }
         }
 
-        $any.with_rule(Asking { words: $words, $($name),* })
+        $any.with_rule(Call { words: $words, $($name),* })
     }};
 }
 

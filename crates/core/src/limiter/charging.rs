@@ -111,7 +111,7 @@ impl<R> Steps<R> for () {}
 #[derive(Clone, Copy)]
 pub(crate) struct Arguments<'a> {
     demand: Demand,
-    asker: LimitContext,
+    context: LimitContext,
     finding: Option<&'a Finding>,
     limit: Option<LimitOfCaller>,
 }
@@ -134,7 +134,7 @@ impl Reads for Arguments<'_> {
 
     #[inline]
     fn context(&self, _: usize, _: &Limits) -> LimitContext {
-        self.asker
+        self.context
     }
 
     #[inline]
@@ -320,19 +320,19 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     #[inline]
     fn arguments<'a>(
         &self,
-        mut asker: LimitContext,
+        mut context: LimitContext,
         (key, cost, is_soft): (Key, u32, bool),
         finding: Option<&'a Finding>,
     ) -> Arguments<'a> {
-        asker.plan = self.plan_of(asker.plan, &key, finding);
+        context.plan = self.plan_of(context.plan, &key, finding);
         let demand = Demand {
             is_soft,
-            is_low_priority: asker.is_low_priority,
+            is_low_priority: context.is_low_priority,
             ..Demand::of(key, cost)
         };
         Arguments {
             demand,
-            asker,
+            context,
             finding,
             limit: None,
         }
@@ -362,7 +362,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         finding: Option<&Finding>,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        let arguments = self.arguments(self.asker(), (key, cost, false), finding);
+        let arguments = self.arguments(self.context(), (key, cost, false), finding);
         match &self.charge_of(policy, &arguments, purpose, &mut ()) {
             Ok(charge) => then(slice::from_ref(charge)),
             Err(_) => then(&[]),
@@ -372,19 +372,19 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the charges of all policies for one key at one cost, by the finding of a resolver that is known now.
     pub(crate) fn charges_now(&self, key: Key, cost: u32, purpose: Purpose) -> Charges {
         let finding = self.found_now(&key);
-        self.charges_alike(self.asker(), (key, cost), purpose, finding.as_ref())
+        self.charges_alike(self.context(), (key, cost), purpose, finding.as_ref())
     }
 
     /// Returns the charges of all policies for one key at one cost, for a request of this plan and operation,
     /// with the finding of a resolver.
     pub(crate) fn charges_alike(
         &self,
-        asker: LimitContext,
+        context: LimitContext,
         (key, cost): (Key, u32),
         purpose: Purpose,
         finding: Option<&Finding>,
     ) -> Charges {
-        let readers = self.readers_alike(asker, (key, cost), purpose, finding);
+        let readers = self.readers_alike(context, (key, cost), purpose, finding);
         self.charges_for(readers, purpose, &mut ())
             .unwrap_or_else(|never| match never {})
     }
@@ -393,7 +393,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// finding of a resolver.
     pub(crate) fn readers_alike<'a>(
         &self,
-        asker: LimitContext,
+        context: LimitContext,
         (key, cost): (Key, u32),
         purpose: Purpose,
         finding: Option<&'a Finding>,
@@ -401,7 +401,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         if purpose.is_decided() {
             self.policies.mistakes.note_alike();
         }
-        let arguments = self.arguments(asker, (key, cost, false), finding);
+        let arguments = self.arguments(context, (key, cost, false), finding);
         let limited = self.policies.limited.iter();
         limited.map(move |&(policy, is_soft)| {
             let demand = Demand {
@@ -494,7 +494,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let readers = named.map(|(place, (policy, demand))| {
             let one = (demand.key, demand.cost, demand.is_soft);
             let limit = limits.iter().find(|own| own.policy == *policy).copied();
-            let arguments = self.arguments(self.asker(), one, findings.of(place));
+            let arguments = self.arguments(self.context(), one, findings.of(place));
             (*policy, Arguments { limit, ..arguments })
         });
         self.charges_for(readers, purpose, &mut ())
@@ -506,7 +506,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         if !self.policies.terms.are_any() {
             return most;
         }
-        let charges = self.charges_alike(self.asker(), (key, 0), Purpose::Look, finding);
+        let charges = self.charges_alike(self.context(), (key, 0), Purpose::Look, finding);
         let hard = charges.iter().filter(|charge| !charge.is_soft);
         let ceilings = hard.filter_map(|charge| self.policies.terms.ceiling(charge.policy));
         ceilings.min().map_or(most, |ceiling| ceiling.min(most))

@@ -72,7 +72,7 @@ impl LimiterCounters {
         })
     }
 
-    /// Records that a key has asked a policy for these units.
+    /// Records that a key has demanded these units of a policy.
     fn note(&self, tally: &Tally<'_>, is_refused: bool, at: Option<Micros>) {
         let each = self.heavy_hitters.as_deref().unwrap_or_default();
         if let Some(Some(heavy)) = each.get(tally.policy) {

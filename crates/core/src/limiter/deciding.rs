@@ -209,7 +209,7 @@ impl LocalLimiter {
     #[inline]
     fn choice(&self, policy: usize, key: &mut Key) -> Option<(Option<Limit>, Choice)> {
         let limits = self.policies.limits.as_ref()?;
-        let choice = limits.choice(policy, self.asker.as_deref(), key);
+        let choice = limits.choice(policy, self.context.as_deref(), key);
         match choice.given {
             RuleLimit::Nothing => None,
             RuleLimit::Own => Some((None, choice)),

@@ -100,14 +100,14 @@ impl RequestLimits {
     pub(super) fn choice(
         &self,
         policy: usize,
-        asker: Option<&LimitContext>,
+        context: Option<&LimitContext>,
         key: &mut Key,
     ) -> Choice {
-        let named = asker.and_then(|asker| asker.plan);
+        let named = context.and_then(|context| context.plan);
         let plan = named.or_else(|| self.sources.choose(key, &self.limits));
-        match asker {
+        match context {
             None if self.limits.are_by_plan_alone(policy) => self.limits.by_plan(plan, policy),
-            _ => self.choice_beside_plans(policy, plan, asker, key),
+            _ => self.choice_beside_plans(policy, plan, context, key),
         }
     }
 
@@ -116,16 +116,16 @@ impl RequestLimits {
         &self,
         policy: usize,
         plan: Option<ChosenPlan>,
-        asker: Option<&LimitContext>,
+        context: Option<&LimitContext>,
         key: &mut Key,
     ) -> Choice {
-        let asker = LimitContext {
+        let context = LimitContext {
             plan,
-            ..asker.copied().unwrap_or_default()
+            ..context.copied().unwrap_or_default()
         };
         let of_tables = *key;
         self.limits
-            .choice(policy, &asker, &|| Some(of_tables), &|| None, key)
+            .choice(policy, &context, &|| Some(of_tables), &|| None, key)
     }
 
     pub(super) fn has_a_resolver(&self) -> bool {
@@ -143,13 +143,13 @@ impl RequestLimits {
     pub(crate) fn apply(
         &self,
         charge: &mut Charge,
-        asker: &LimitContext,
+        context: &LimitContext,
         finding: Option<&Finding>,
         plain: &dyn Fn() -> Option<Key>,
         of_layer: &dyn Fn() -> Option<Algorithm>,
     ) -> bool {
         let (policy, key) = (charge.policy, &mut charge.key);
-        let mut choice = self.limits.choice(policy, asker, plain, of_layer, key);
+        let mut choice = self.limits.choice(policy, context, plain, of_layer, key);
         charge.rule = choice.rule;
         if let Some(finding) = finding {
             let resolved = self.limits.resolved(charge.policy, finding);
@@ -174,9 +174,9 @@ impl<L: ?Sized> Limiter<L> {
     /// An unknown name stands for the default plan: see [`Plans`]. Without plans nothing changes.
     pub fn plan(&self, name: &str) -> Self {
         let plan = self.plan_named(Some(name));
-        self.asking(|asker| LimitContext {
-            plan: plan.or(asker.plan),
-            ..asker
+        self.with_context(|context| LimitContext {
+            plan: plan.or(context.plan),
+            ..context
         })
     }
 
@@ -185,28 +185,31 @@ impl<L: ?Sized> Limiter<L> {
     /// See [`Operations`](crate::plan::Operations) for an example. A policy without operations ignores it.
     pub fn operation(&self, name: impl IntoKey) -> Self {
         let operation = Some(name.into_key());
-        self.asking(|asker| LimitContext { operation, ..asker })
+        self.with_context(|context| LimitContext {
+            operation,
+            ..context
+        })
     }
 
     /// Returns this limiter for requests of low priority, which leave the [reserve](Policy::reserve) of each
     /// policy to other requests. It shares all state.
     pub fn low_priority(&self) -> Self {
-        self.asking(|asker| LimitContext {
+        self.with_context(|context| LimitContext {
             is_low_priority: true,
-            ..asker
+            ..context
         })
     }
 
-    fn asking(&self, change: impl FnOnce(LimitContext) -> LimitContext) -> Self {
+    fn with_context(&self, change: impl FnOnce(LimitContext) -> LimitContext) -> Self {
         Self {
-            asker: Some(Arc::new(change(self.asker()))),
+            context: Some(Arc::new(change(self.context()))),
             ..self.clone()
         }
     }
 
     /// Returns the plan and the operation of the requests, as far as they are set.
-    pub(crate) fn asker(&self) -> LimitContext {
-        self.asker.as_deref().copied().unwrap_or_default()
+    pub(crate) fn context(&self) -> LimitContext {
+        self.context.as_deref().copied().unwrap_or_default()
     }
 
     /// Returns the name of a policy.
@@ -288,8 +291,8 @@ impl<L: ?Sized> Limiter<L> {
     #[inline]
     pub(crate) fn look(&self, key: &Key) -> Option<PlanLookup> {
         let sources = &self.policies.limits.as_ref()?.sources;
-        let asker = self.asker.as_ref();
-        let is_named = asker.is_some_and(|asker| asker.plan.is_some());
+        let context = self.context.as_ref();
+        let is_named = context.is_some_and(|context| context.plan.is_some());
         (!is_named).then(|| sources.look(key))?
     }
 

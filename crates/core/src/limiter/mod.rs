@@ -96,7 +96,7 @@ use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, MemoryStore
 pub struct Limiter<L: ?Sized = dyn Ledger> {
     policies: Arc<Policies>,
     /// The plan and the operation of the requests, if they are set.
-    asker: Option<Arc<LimitContext>>,
+    context: Option<Arc<LimitContext>>,
     ledger: Guarded<L>,
 }
 
@@ -124,7 +124,7 @@ pub type LocalLimiter = Limiter<MemoryLedger>;
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns whether it is the same limiter, and not another one over the same state.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        let asks_alike = self.asker.is_none() && other.asker.is_none();
+        let asks_alike = self.context.is_none() && other.context.is_none();
         asks_alike && Arc::ptr_eq(&self.policies, &other.policies)
     }
 
@@ -199,7 +199,7 @@ impl<L: ?Sized> Limiter<L> {
     fn any(&self) -> Limiter {
         Limiter {
             policies: Arc::clone(&self.policies),
-            asker: self.asker.clone(),
+            context: self.context.clone(),
             ledger: self.policies.ledger.clone(),
         }
     }
@@ -296,7 +296,7 @@ impl<L: Ledger> Limiter<L> {
                 modes,
                 ledger: ledger.clone().erased(),
             }),
-            asker: None,
+            context: None,
             ledger,
         }
     }
@@ -305,7 +305,7 @@ impl<L: Ledger> Limiter<L> {
     pub fn erased(self) -> Limiter {
         Limiter {
             policies: self.policies,
-            asker: self.asker,
+            context: self.context,
             ledger: self.ledger.erased(),
         }
     }
@@ -322,7 +322,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
     fn clone(&self) -> Self {
         Self {
             policies: Arc::clone(&self.policies),
-            asker: self.asker.clone(),
+            context: self.context.clone(),
             ledger: self.ledger.clone(),
         }
     }

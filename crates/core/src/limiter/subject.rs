@@ -9,7 +9,7 @@ use crate::decision::Outcomes;
 use crate::key::{IntoKey, Key};
 use crate::store::{Charge, Ledger};
 
-/// What the policies are asked about.
+/// The subject of a decision.
 pub(super) trait Subject: Send + 'static {
     /// Starts to look up the keys.
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks;
@@ -33,7 +33,7 @@ pub(super) trait Subject: Send + 'static {
     }
 }
 
-/// All policies are asked about this key, at this cost.
+/// All policies decide on this key, at this cost.
 #[derive(Clone, Copy)]
 pub(super) struct Alike {
     pub(super) key: Key,
@@ -69,7 +69,7 @@ impl Subject for Alike {
         let (demand, finding) = ((self.key, self.cost), findings.of(0));
         match limiter.policies.shape().sole() {
             Some(policy) => limiter.with_charge_of_one(policy, demand, purpose, finding, then),
-            None => then(&limiter.charges_alike(limiter.asker(), demand, purpose, finding)),
+            None => then(&limiter.charges_alike(limiter.context(), demand, purpose, finding)),
         }
     }
 
@@ -98,7 +98,7 @@ impl Subject for Named {
     }
 }
 
-/// Policies that are asked about a key each, some of them under a limit of the caller.
+/// Policies that decide on a key each, some of them under a limit of the caller.
 pub(super) struct UnderLimits {
     pub(super) demands: Named,
     pub(super) limits: SmallVec<[LimitOfCaller; 2]>,

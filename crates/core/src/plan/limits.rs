@@ -236,16 +236,16 @@ impl Limits {
     pub(crate) fn choice(
         &self,
         policy: usize,
-        asker: &LimitContext,
+        context: &LimitContext,
         plain: &dyn Fn() -> Option<Key>,
         of_layer: &dyn Fn() -> Option<Algorithm>,
         key: &mut Key,
     ) -> Choice {
         let mut choice = None;
         if let Some(Some(its)) = self.each.get(policy) {
-            (*key, choice) = its.choice(asker.operation, plain, of_layer, *key);
+            (*key, choice) = its.choice(context.operation, plain, of_layer, *key);
         }
-        choice.unwrap_or_else(|| self.by_plan(asker.plan, policy))
+        choice.unwrap_or_else(|| self.by_plan(context.plan, policy))
     }
 
     /// Returns the declared limit of a plan for a policy, or the policy's own limit without plans.

@@ -275,17 +275,17 @@ impl<Q, T, E> Rules<Q, T, E> {
     pub(super) fn read(&self, request: &Q, finding: Option<&Finding>) -> Charges {
         let key = (self.key)(request);
         let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
-        let mut asker = self.limiter.asker();
+        let mut context = self.limiter.context();
         let choose = |limits: &_| self.sources.choose(request, limits);
         let plan = self.limiter.plan_by(finding, choose);
-        asker.plan = plan.or(asker.plan);
+        context.plan = plan.or(context.plan);
         if let Some(operation) = &self.operation {
-            asker.operation = operation(request);
+            context.operation = operation(request);
         }
         let limiter = &self.limiter;
         let settles = self.settles();
         let purpose = Purpose::Reserve;
-        let readers = limiter.readers_alike(asker, (key, cost), purpose, finding);
+        let readers = limiter.readers_alike(context, (key, cost), purpose, finding);
         let readers = readers.map(|(policy, reads)| {
             // The places of a queue are not settled: a request behind has moved up already, or not.
             let is_reserved = settles && !limiter.is_a_queue(policy);

@@ -11,10 +11,10 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 /// All viewers that read the events at the same time.
 #[derive(Debug, Default)]
-pub(super) struct Viewers(Mutex<State>);
+pub(super) struct Viewers(Mutex<Audience>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Audience {
     viewers: Vec<Viewer>,
     has_ended: bool,
 }
@@ -107,7 +107,7 @@ impl Viewers {
         state.viewers.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Audience> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

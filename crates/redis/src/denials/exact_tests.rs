@@ -170,19 +170,19 @@ fn no_wait_told_from_memory_is_shorter_than_that_of_the_store_at_that_moment() {
                 Act::Ask(one, two) => {
                     let charges = world.charges([one, two]);
                     let mut outcomes = Outcomes::new(Micros::ZERO);
-                    let asked = (&*charges, &*world.policies);
-                    if denials.replay(asked, world.now(), false, &mut outcomes) {
+                    let question = (&*charges, &*world.policies);
+                    if denials.replay(question, world.now(), false, &mut outcomes) {
                         let wait = outcomes.iter().map(|(_, outcome)| wait_of(outcome)).max();
                         let (wait, exact) = (wait.unwrap_or_default(), world.wait(&charges));
-                        prop_assert!(wait >= exact, "{wait:?} was told, and it is {exact:?}");
+                        prop_assert!(wait >= exact, "{wait:?} was announced, and it is {exact:?}");
                         replayed.set(replayed.get() + 1);
                         continue;
                     }
                     let sent = denials.send(&charges, world.now());
                     let answer = world.decide(&charges);
                     let outcomes = answer.outcomes(&world.policies);
-                    let asked = (&*charges, &*world.policies);
-                    remember(&denials, asked, (sent, world.now()), (&answer, &outcomes));
+                    let question = (&*charges, &*world.policies);
+                    remember(&denials, question, (sent, world.now()), (&answer, &outcomes));
                 }
             }
         }

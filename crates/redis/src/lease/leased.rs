@@ -31,7 +31,7 @@ struct Class {
     units: u64,
 }
 
-/// How many units requests have asked all nodes for, in the present span of time and in the previous one.
+/// How many units requests have demanded of all nodes, in the present span of time and in the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Demand {
     span: u64,
@@ -71,8 +71,8 @@ impl Leased {
     }
 
     /// Returns the outcome of a request, in which units that nodes hold count as spent.
-    pub(crate) fn outcome(&self, algorithm: &Algorithm, asked: LeasedRequest) -> Outcome {
-        algorithm.with_rule(TellOutcome(self, asked))
+    pub(crate) fn outcome(&self, algorithm: &Algorithm, request: LeasedRequest) -> Outcome {
+        algorithm.with_rule(TellOutcome(self, request))
     }
 
     /// Returns the longest wait that the server can tell a request at that moment. Since these units were counted, nodes
@@ -80,10 +80,10 @@ impl Leased {
     pub(crate) fn longest_wait(
         &self,
         algorithm: &Algorithm,
-        asked: LeasedRequest,
+        request: LeasedRequest,
         life: Micros,
     ) -> Option<Micros> {
-        algorithm.with_rule(LongestWait(self, asked, life))
+        algorithm.with_rule(LongestWait(self, request, life))
     }
 
     /// Returns how many units nodes hold.
@@ -93,7 +93,7 @@ impl Leased {
 
     /// Charges the classes that have ended. Called before anything else is done with a state, after the state
     /// itself is moved back.
-    pub(crate) fn end<S: Step>(&mut self, rule: &S, kept: &mut S::Form, now: Micros) {
+    pub(crate) fn end<S: Step>(&mut self, rule: &S, form: &mut S::Form, now: Micros) {
         let furthest = now.get().saturating_add(self.life);
         if self.classes.iter().any(|class| class.end > furthest) {
             self.moves += 1;
@@ -104,15 +104,15 @@ impl Leased {
         let ended = |class: &&Class| class.end <= now.get();
         let ended = self.classes.iter().take_while(ended).count();
         for class in self.classes.drain(..ended) {
-            charge(rule, kept, class.end.saturating_sub(1), class.units);
+            charge(rule, form, class.end.saturating_sub(1), class.units);
         }
     }
 
     /// Returns whether a request of this cost is allowed.
-    pub(crate) fn allows<S: Step>(&self, rule: &S, kept: &S::Form, now: Micros, cost: u32) -> bool {
+    pub(crate) fn allows<S: Step>(&self, rule: &S, form: &S::Form, now: Micros, cost: u32) -> bool {
         match cost {
-            0 => rule.allows(kept, now, 0),
-            cost => with(self.units(), cost).is_some_and(|all| rule.allows(kept, now, all)),
+            0 => rule.allows(form, now, 0),
+            cost => with(self.units(), cost).is_some_and(|all| rule.allows(form, now, all)),
         }
     }
 
@@ -121,21 +121,21 @@ impl Leased {
     pub(crate) fn retry_after<S: Step>(
         &self,
         rule: &S,
-        kept: &S::Form,
+        form: &S::Form,
         now: Micros,
         cost: u32,
     ) -> Option<Micros> {
         if cost > rule.limit() || rule.limit() == 0 {
             return None;
         }
-        let (mut leased, mut kept, mut at) = (self.clone(), kept.clone(), now);
+        let (mut leased, mut form, mut at) = (self.clone(), form.clone(), now);
         loop {
             let next = leased.classes.first().map(|class| Micros::new(class.end));
             if let Some(all) = with(leased.units(), cost).filter(|all| *all <= rule.limit()) {
                 let wait = match all {
                     0 => Micros::ZERO,
-                    all if rule.admits(&kept, at, all) => Micros::ZERO,
-                    all => rule.retry_after(&kept, at, all),
+                    all if rule.admits(&form, at, all) => Micros::ZERO,
+                    all => rule.retry_after(&form, at, all),
                 };
                 let until = at.saturating_add(wait);
                 if next.is_none_or(|next| until < next) {
@@ -143,7 +143,7 @@ impl Leased {
                 }
             }
             at = next?;
-            leased.end(rule, &mut kept, at);
+            leased.end(rule, &mut form, at);
         }
     }
 }
@@ -153,15 +153,15 @@ struct TellOutcome<'a>(&'a Leased, LeasedRequest);
 
 impl TellOutcome<'_> {
     fn under<S: Step>(self, rule: &S) -> Outcome {
-        let Self(leased, asked) = self;
+        let Self(leased, request) = self;
         let LeasedRequest {
             state, now, cost, ..
-        } = asked;
-        let mut kept = read(rule, state, now);
+        } = request;
+        let mut form = read(rule, state, now);
         let mut leased = leased.clone();
-        leased.end(rule, &mut kept, now);
-        let fits = asked.fits || leased.allows(rule, &kept, now, cost);
-        let mut all = kept.clone();
+        leased.end(rule, &mut form, now);
+        let fits = request.fits || leased.allows(rule, &form, now, cost);
+        let mut all = form.clone();
         if let Ok(units @ 1..) = u32::try_from(leased.units())
             && rule.limit() > 0
         {
@@ -171,7 +171,7 @@ impl TellOutcome<'_> {
         if fits {
             outcome
         } else {
-            outcome.denied(leased.retry_after(rule, &kept, now, cost))
+            outcome.denied(leased.retry_after(rule, &form, now, cost))
         }
     }
 }
@@ -200,15 +200,15 @@ impl LongestWait<'_> {
             },
             life,
         ) = self;
-        let kept = read(rule, state, now);
-        let mut all = kept.clone();
+        let form = read(rule, state, now);
+        let mut all = form.clone();
         if let Ok(units @ 1..) = u32::try_from(before.units()) {
             rule.settle(&mut all, now, units);
         }
         let units = before.units() + u64::from(rule.remaining(&all, now));
         let life = before.life.max(life.get());
         let end = now.get().saturating_add(life);
-        let end = end.min(rule.bin_end(&kept, now).get());
+        let end = end.min(rule.bin_end(&form, now).get());
         let leased = Leased {
             life,
             classes: (units > 0)
@@ -217,7 +217,7 @@ impl LongestWait<'_> {
                 .collect(),
             ..Leased::default()
         };
-        leased.retry_after(rule, &kept, now, cost)
+        leased.retry_after(rule, &form, now, cost)
     }
 }
 
@@ -233,9 +233,9 @@ impl WithRule for LongestWait<'_> {
     }
 }
 
-fn charge<S: Step>(rule: &S, kept: &mut S::Form, at: u64, units: u64) {
+fn charge<S: Step>(rule: &S, form: &mut S::Form, at: u64, units: u64) {
     if let Ok(units @ 1..) = u32::try_from(units) {
-        rule.charge(kept, Micros::new(at), units);
+        rule.charge(form, Micros::new(at), units);
     }
 }
 

@@ -71,10 +71,10 @@ impl Terms {
     }
 
     /// Returns how many of these units a node is granted at most that last for this time.
-    pub(crate) fn until_the_end(self, asked: u64, lasts: u64) -> u64 {
+    pub(crate) fn until_the_end(self, units: u64, lasts: u64) -> u64 {
         match self.tapers() {
-            tapers if lasts < tapers => times(asked, lasts, tapers),
-            _ => asked,
+            tapers if lasts < tapers => times(units, lasts, tapers),
+            _ => units,
         }
     }
 

@@ -145,14 +145,14 @@ impl World {
 
     /// Returns the outcome of a request that is not charged.
     fn outcome(&self, cost: u32) -> Outcome {
-        let asked = LeasedRequest {
+        let request = LeasedRequest {
             state: self.state.clone(),
             now: self.now(),
             cost,
             fits: false,
         };
         let leased = Leased::read(&self.mark()).expect("it is a mark");
-        leased.outcome(&self.algorithm, asked)
+        leased.outcome(&self.algorithm, request)
     }
 
     fn charge(&mut self, units: u32) {
@@ -226,7 +226,7 @@ fn wait_of(outcome: &Outcome) -> Micros {
 
 #[test]
 fn no_wait_that_a_node_tells_of_a_leased_key_is_shorter_than_that_of_the_server() {
-    let (announced, asked) = (Cell::new(0_u32), Cell::new(0_u32));
+    let (announced, sent) = (Cell::new(0_u32), Cell::new(0_u32));
     proptest!(|(algorithm in algorithm(), is_settled in prop::bool::weighted(0.2), acts in acts())| {
         let mut world = World::new(algorithm);
         if is_settled {
@@ -253,10 +253,10 @@ fn no_wait_that_a_node_tells_of_a_leased_key_is_shorter_than_that_of_the_server(
                     let exact = wait_of(&world.outcome(cost));
                     match world.ask(cost) {
                         Some(wait) => {
-                            prop_assert!(wait >= exact, "{wait:?} was told, and it is {exact:?}");
+                            prop_assert!(wait >= exact, "{wait:?} was announced, and it is {exact:?}");
                             announced.set(announced.get() + 1);
                         }
-                        None => asked.set(asked.get() + 1),
+                        None => sent.set(sent.get() + 1),
                     }
                 }
             }
@@ -264,15 +264,15 @@ fn no_wait_that_a_node_tells_of_a_leased_key_is_shorter_than_that_of_the_server(
     });
     assert!(
         announced.get() > 100,
-        "only {} from memory, {} asked",
+        "only {} from memory, {} sent",
         announced.get(),
-        asked.get()
+        sent.get()
     );
 }
 
 /// Ten times as many requests of cost 1 as the limit lets pass, for a second, while another node holds units. Returns how
 /// many of 10,000 ask the server.
-fn asked_under_a_flood(text: &str, is_settled: bool) -> usize {
+fn sent_under_a_flood(text: &str, is_settled: bool) -> usize {
     let mut world = World::new(text.parse().expect("it is an algorithm"));
     if is_settled {
         world.policies[0].note_settled();
@@ -297,9 +297,9 @@ fn a_node_asks_seldom_under_a_flood_unless_requests_are_settled() {
         "token-bucket-interval 1000/1s",
         "gcra 1000/1s",
     ] {
-        let asked = asked_under_a_flood(text, false);
-        assert!(asked < 300, "{asked} under {text}");
+        let sent = sent_under_a_flood(text, false);
+        assert!(sent < 300, "{sent} under {text}");
     }
-    assert!(asked_under_a_flood("fixed-window 1000/1s", true) < 300);
-    assert_eq!(asked_under_a_flood("gcra 1000/1s", true), 10_000);
+    assert!(sent_under_a_flood("fixed-window 1000/1s", true) < 300);
+    assert_eq!(sent_under_a_flood("gcra 1000/1s", true), 10_000);
 }

@@ -67,7 +67,7 @@ impl Reader<'_> {
             entries: vec![
                 OfEntry {
                     is_together: false,
-                    is_told: is_detailed
+                    is_shown: is_detailed
                 };
                 self.steps.len()
             ],

@@ -55,14 +55,14 @@ fn limits(folder: &Folder) -> RateLimits {
 
 pub(crate) async fn call(
     address: SocketAddr,
-    asked: tonic::Request<RateLimitRequest>,
+    request: tonic::Request<RateLimitRequest>,
 ) -> Result<RateLimitResponse, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut client = Grpc::new(endpoint.connect().await.unwrap());
     client.ready().await.unwrap();
     let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-    let answer = client.unary(asked, path.parse().unwrap(), codec).await;
+    let answer = client.unary(request, path.parse().unwrap(), codec).await;
     Ok(answer?.into_inner())
 }
 
@@ -190,7 +190,7 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
     let late = NoAnswer::Unavailable("the store has not answered in time".to_owned());
     let begun = Instant::now();
     // This node has a quarter of each limit,.
-    for (limit, asked, passing) in [
+    for (limit, question, passing) in [
         ("requests_per_unit: 8", tenant(), 2),
         ("requests_per_unit: 8", request(vec![own]), 2),
         ("requests_per_unit: 8, settles: true", tenant(), 2),
@@ -204,7 +204,7 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
         let (_redis, _folder, limits) = mute(limit, within(TIME));
         for number in 0..4 {
             let asking = Instant::now();
-            match limits.ask(asked.clone(), None).await {
+            match limits.ask(question.clone(), None).await {
                 Ok(answer) => assert_eq!(passes(&answer), number < passing, "{limit}: {number}"),
                 Err(error) => assert_eq!((error, passing), (late.clone(), 0), "{limit}"),
             }
@@ -217,11 +217,11 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
         .ask(tenant(), Some(Deadline::after(TIME)))
         .await
         .unwrap();
-    let told = &answer.statuses[0];
+    let status = &answer.statuses[0];
     assert_eq!(
         (
-            told.current_limit.as_ref().unwrap().requests_per_unit,
-            told.limit_remaining
+            status.current_limit.as_ref().unwrap().requests_per_unit,
+            status.limit_remaining
         ),
         (2, 1)
     );
@@ -329,10 +329,10 @@ fn a_question_may_come_as_json() {
     let server = Server::start(&["--ratelimit-config", folder.path(), "--grpc", "127.0.0.1:0"]);
     let question = r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "gold"}], "hitsAddend": "1"}]}"#;
     let passed = post(&server.clients, "/json", question);
-    let told: serde_json::Value = serde_json::from_str(&passed.1).unwrap();
-    assert_eq!(passed.0, 200, "{told}");
-    assert_eq!(told["overallCode"], "OK");
-    let status = &told["statuses"][0];
+    let json: serde_json::Value = serde_json::from_str(&passed.1).unwrap();
+    assert_eq!(passed.0, 200, "{json}");
+    assert_eq!(json["overallCode"], "OK");
+    let status = &json["statuses"][0];
     assert_eq!(
         status["currentLimit"],
         serde_json::json!({ "requestsPerUnit": 1, "unit": "HOUR" })
@@ -435,14 +435,14 @@ fn in_shadow_all_requests_pass_and_those_over_a_limit_are_counted() {
         r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "gold"}]}]}"#;
     for code in ["OK", "OVER_LIMIT", "OVER_LIMIT"] {
         let (status, answer) = post(&server.clients, "/json", question);
-        let told: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&answer).unwrap();
         assert_eq!(
-            (status, &told["overallCode"]),
+            (status, &json["overallCode"]),
             (200, &"OK".into()),
-            "{told}"
+            "{json}"
         );
-        assert_eq!(told["statuses"][0]["code"], code, "{told}");
-        assert!(!answer.contains("retry-after"), "{told}");
+        assert_eq!(json["statuses"][0]["code"], code, "{json}");
+        assert!(!answer.contains("retry-after"), "{json}");
     }
     let metrics = server.ops("/metrics", HOST);
     for line in [

@@ -1,4 +1,4 @@
-//! What requests are charged, and what they are told.
+//! What requests are charged, and how they are answered.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -131,8 +131,8 @@ async fn each_status_has_its_limit_and_the_true_wait() {
     scene.clock.advance(Duration::from_millis(15_500));
     let path = descriptor(&[("path", "/a")]);
     let passed = scene.ask(vec![path.clone().at(2)]).await;
-    let told = passed.statuses[0].current_limit.clone().unwrap();
-    assert_eq!((told.requests_per_unit, &*told.name), (3, "per path"));
+    let limit = passed.statuses[0].current_limit.clone().unwrap();
+    assert_eq!((limit.requests_per_unit, &*limit.name), (3, "per path"));
     // 44.5 seconds, in whole ones that are long enough.
     assert_eq!(until_reset(&passed.statuses[0]), Duration::from_secs(45));
     assert_eq!(header(&passed, "retry-after"), None);
@@ -160,11 +160,11 @@ async fn each_status_has_its_limit_and_the_true_wait() {
     assert_eq!(scene.pass(&burst, [2]).await, [true]);
 
     // No wait helps what is more than the limit, and the window ends all the same.
-    for (asked, left) in [
+    for (sent, left) in [
         (descriptor(&[("path", "/b")]).at(4), 25),
         (descriptor(&[("none", "x")]), 3_565),
     ] {
-        let refused = scene.ask(vec![asked]).await;
+        let refused = scene.ask(vec![sent]).await;
         assert_eq!(header(&refused, "retry-after"), None);
         assert_eq!(until_reset(&refused.statuses[0]), Duration::from_secs(left));
     }
@@ -173,9 +173,9 @@ async fn each_status_has_its_limit_and_the_true_wait() {
     assert_eq!(long.statuses[0].current_limit.as_ref().unwrap().unit, 0);
     assert_eq!(until_reset(&long.statuses[0]), Duration::from_secs(565));
     let minutes = scene.ask(vec![descriptor(&[("minutes", "x")])]).await;
-    let told = minutes.statuses[0].current_limit.as_ref().unwrap();
+    let limit = minutes.statuses[0].current_limit.as_ref().unwrap();
     assert_eq!(
-        (told.requests_per_unit, told.unit(), told.unit_multiplier),
+        (limit.requests_per_unit, limit.unit(), limit.unit_multiplier),
         (4, Unit::Minute, Some(10))
     );
     assert_eq!(until_reset(&minutes.statuses[0]), Duration::from_secs(565));
@@ -198,16 +198,16 @@ async fn windows_begin_where_theirs_do() {
         let scene = Scene::new(&file);
         scene.clock.advance(Duration::from_secs(100_000));
         let now = START + 100_000;
-        let asked = descriptor(&[("k", "v")]);
-        let passed = scene.ask(vec![asked.clone()]).await;
+        let sent = descriptor(&[("k", "v")]);
+        let passed = scene.ask(vec![sent.clone()]).await;
         let left = Duration::from_secs(seconds - now % seconds);
         assert_eq!(until_reset(&passed.statuses[0]), left, "{unit}");
         scene
             .clock
             .advance(left.saturating_sub(Duration::from_micros(1)));
-        assert_eq!(scene.pass(&asked, [1]).await, [false], "{unit}");
+        assert_eq!(scene.pass(&sent, [1]).await, [false], "{unit}");
         scene.clock.advance(Duration::from_micros(1));
-        assert_eq!(scene.pass(&asked, [1]).await, [true], "{unit}");
+        assert_eq!(scene.pass(&sent, [1]).await, [true], "{unit}");
     }
 }
 
@@ -221,12 +221,12 @@ async fn a_limit_in_shadow_refuses_nothing() {
     for left in [9, 8] {
         let answer = scene.ask(vec![tenant.clone(), shadow.clone()]).await;
         assert_eq!(codes(&answer), [Code::Ok, Code::Ok]);
-        let told: Vec<u32> = answer
+        let remaining: Vec<u32> = answer
             .statuses
             .iter()
             .map(|status| status.limit_remaining)
             .collect();
-        assert_eq!(told, [left, 0]);
+        assert_eq!(remaining, [left, 0]);
         assert_eq!(header(&answer, "retry-after"), None);
         let draft = header(&answer, "ratelimit").unwrap();
         assert!(!draft.contains("shadow"), "{draft}");
@@ -239,9 +239,9 @@ async fn what_settles_counts_whole_and_limits_what_comes_next() {
     let tokens = descriptor(&[("tokens", "ann")]);
     // A look at the request, and the tokens at the end of the stream.
     assert_eq!(scene.pass(&tokens, [0]).await, [true]);
-    let told = scene.ask(vec![tokens.clone().at(90)]).await;
+    let over = scene.ask(vec![tokens.clone().at(90)]).await;
     assert_eq!(
-        (passes(&told), told.statuses[0].limit_remaining),
+        (passes(&over), over.statuses[0].limit_remaining),
         (true, 10)
     );
     assert_eq!(scene.pass(&tokens, [0, 500, 0]).await, [true, true, false]);
@@ -258,62 +258,62 @@ async fn what_settles_counts_whole_and_limits_what_comes_next() {
 #[tokio::test]
 async fn the_limit_of_a_descriptor_comes_before_the_file() {
     let scene = Scene::new(FILE);
-    let asked = |requests, unit| descriptor(&[("tenant", "gold")]).under(requests, unit);
+    let gold = |requests, unit| descriptor(&[("tenant", "gold")]).under(requests, unit);
     let hour = RateLimitUnit::Hour;
     assert_eq!(
-        scene.pass(&asked(2, hour), [1, 1, 1]).await,
+        scene.pass(&gold(2, hour), [1, 1, 1]).await,
         [true, true, false]
     );
     // A higher limit keeps what was used, and that of the file is another one.
-    let raised = scene.ask(vec![asked(5, hour)]).await;
+    let raised = scene.ask(vec![gold(5, hour)]).await;
     assert_eq!(
         (passes(&raised), raised.statuses[0].limit_remaining),
         (true, 2)
     );
-    let told = raised.statuses[0].current_limit.as_ref().unwrap();
-    assert_eq!((told.requests_per_unit, told.unit), (5, 3));
+    let limit = raised.statuses[0].current_limit.as_ref().unwrap();
+    assert_eq!((limit.requests_per_unit, limit.unit), (5, 3));
     assert_eq!(until_reset(&raised.statuses[0]), Duration::from_secs(3_600));
     assert_eq!(
         scene.remaining(&descriptor(&[("tenant", "gold")])).await,
         10
     );
     assert_eq!(
-        scene.pass(&asked(1, RateLimitUnit::Week), [1, 1]).await,
+        scene.pass(&gold(1, RateLimitUnit::Week), [1, 1]).await,
         [true, false]
     );
-    assert_eq!(scene.pass(&asked(0, hour), [1]).await, [false]);
+    assert_eq!(scene.pass(&gold(0, hour), [1]).await, [false]);
     // Both together, one of which no file has.
     let unknown = descriptor(&[("unknown", "x")]).under(1, hour);
     let answer = scene
         .ask(vec![
-            asked(9, hour),
+            gold(9, hour),
             unknown.clone(),
             descriptor(&[("path", "/a")]),
         ])
         .await;
-    let told: Vec<u32> = answer
+    let left: Vec<u32> = answer
         .statuses
         .iter()
         .map(|status| status.limit_remaining)
         .collect();
-    assert_eq!((passes(&answer), told), (true, vec![5, 0, 2]));
+    assert_eq!((passes(&answer), left), (true, vec![5, 0, 2]));
     // Without a unit there is no limit.
     let error = scene
-        .answer(request(vec![asked(1, RateLimitUnit::Unknown)]))
+        .answer(request(vec![gold(1, RateLimitUnit::Unknown)]))
         .await;
     let Err(NoAnswer::Invalid(error)) = error else {
         panic!("{error:?}")
     };
     assert!(error.contains("limit.unit is UNKNOWN; send"), "{error}");
     // A period of several units is that of no counter.
-    let mut long = asked(1, hour);
+    let mut long = gold(1, hour);
     long.limit.as_mut().unwrap().unit_multiplier = Some(2);
     let error = scene.answer(request(vec![long])).await;
     let expected =
         "limit.unit_multiplier is 2; send 1, or write a limit of that period into the file";
     assert_eq!(error, Err(NoAnswer::Invalid(expected.to_owned())));
     // In a domain that no file has, no limit holds.
-    let mut elsewhere = request(vec![asked(0, hour)]);
+    let mut elsewhere = request(vec![gold(0, hour)]);
     elsewhere.domain = "elsewhere".to_owned();
     let answer = scene.answer(elsewhere).await.unwrap();
     assert_eq!((passes(&answer), codes(&answer)), (true, vec![Code::Ok]));
@@ -436,13 +436,13 @@ async fn the_headers_are_theirs_if_they_are_chosen() {
         ]
     };
     let passed = scene.ask(both()).await;
-    let told = [
+    let names = [
         "RateLimit-Limit",
         "RateLimit-Remaining",
         "RateLimit-Reset",
         "Retry-After",
     ];
-    let of = |answer: &_| told.map(|name| header(answer, name).map(str::to_owned));
+    let of = |answer: &_| names.map(|name| header(answer, name).map(str::to_owned));
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(of(&passed), [some("3"), some("2"), some("60"), None]);
     scene.ask(both()).await;
@@ -644,8 +644,8 @@ async fn a_decision_takes_no_longer_than_the_time_for_it() {
         let limits = limits.unwrap();
         for number in 0..4 {
             let began = Instant::now();
-            let asked = request(vec![descriptor(&[("path", "/a")])]);
-            match limits.ask(asked, None).await {
+            let question = request(vec![descriptor(&[("path", "/a")])]);
+            match limits.ask(question, None).await {
                 Ok(answer) => assert_eq!(passes(&answer), number < passing, "{on_store_failure}"),
                 Err(error) => {
                     let text = "the store has not answered in time".to_owned();

@@ -89,7 +89,7 @@ const BELOW: [(&str, &str); 9] = [
     ("tenant", "method"),
 ];
 
-/// What may be asked of a file: keys, and pairs of keys.
+/// What a file is tried with: keys, and pairs of keys.
 struct Known {
     keys: Vec<&'static str>,
     pairs: Vec<(&'static str, &'static str)>,
@@ -133,7 +133,7 @@ impl Known {
 }
 
 /// What an answer says, but for the metadata, which a table has not, and for how it spells a period of several units.
-fn told(mut answer: RateLimitResponse) -> RateLimitResponse {
+fn comparable(mut answer: RateLimitResponse) -> RateLimitResponse {
     answer.dynamic_metadata = None;
     for status in &mut answer.statuses {
         if let Some(limit) = &mut status.current_limit
@@ -163,11 +163,11 @@ async fn an_imported_file_decides_as_theirs() {
         let known = Known::of(file);
         let mut random = fastrand::Rng::with_seed(43);
         for _ in 0..2_000 {
-            let asked: Vec<_> = (0..random.u32(1..4))
+            let descriptors: Vec<_> = (0..random.u32(1..4))
                 .map(|_| known.any(&mut random))
                 .collect();
-            let expected = theirs.ask(asked.clone()).await;
-            let answer = ours.ask(request(asked.clone()), None).await.unwrap();
+            let expected = theirs.ask(descriptors.clone()).await;
+            let answer = ours.ask(request(descriptors.clone()), None).await.unwrap();
             let kind = match expected
                 .statuses
                 .iter()
@@ -178,7 +178,12 @@ async fn an_imported_file_decides_as_theirs() {
                 true => 2,
             };
             answers[kind] += 1;
-            assert_eq!(told(answer), told(expected), "{asked:?}\n{}", imported.file);
+            assert_eq!(
+                comparable(answer),
+                comparable(expected),
+                "{descriptors:?}\n{}",
+                imported.file
+            );
             if random.u32(..8) == 0 {
                 let step = Duration::from_secs(random.u64(..1_000));
                 theirs.clock.advance(step);
@@ -279,8 +284,8 @@ quota = "unlimited"
     let ended = Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
         .args(["import", "ratelimit", path])
         .output();
-    let told = String::from_utf8(ended.unwrap().stderr).unwrap();
-    assert_eq!(told, format!("warning: {warning}\n"));
+    let warned = String::from_utf8(ended.unwrap().stderr).unwrap();
+    assert_eq!(warned, format!("warning: {warning}\n"));
     // What `check` says of the one, `check` says of the other.
     let config: Config = expected.parse().unwrap();
     assert_eq!(config.descriptors().len(), 5);

@@ -304,8 +304,8 @@ async fn a_mistake_leaves_the_old_files_in_force_and_a_change_keeps_what_was_use
         )
     };
     let scene = Scene::new(&file(2));
-    let asked = descriptor(&[("k", "v")]);
-    assert_eq!(scene.pass(&asked, [1, 1, 1]).await, [true, true, false]);
+    let value = descriptor(&[("k", "v")]);
+    assert_eq!(scene.pass(&value, [1, 1, 1]).await, [true, true, false]);
 
     scene
         .folder
@@ -313,17 +313,17 @@ async fn a_mistake_leaves_the_old_files_in_force_and_a_change_keeps_what_was_use
     scene.limits.reload();
     let error = scene.limits.error().unwrap().to_string();
     assert!(error.contains("shop.yaml:3:3"), "{error}");
-    assert!(!passes(&scene.ask(vec![asked.clone()]).await));
+    assert!(!passes(&scene.ask(vec![value.clone()]).await));
 
     scene.folder.write("shop.yaml", &file(4));
     scene.folder.write("other.yaml", "domain: other\n");
     scene.limits.reload();
     assert_eq!(scene.limits.error(), None);
-    assert_eq!(scene.pass(&asked, [1, 1, 1]).await, [true, true, false]);
+    assert_eq!(scene.pass(&value, [1, 1, 1]).await, [true, true, false]);
 
     fs::remove_file(scene.folder.0.join("shop.yaml")).unwrap();
     scene.limits.reload();
-    let answer = scene.ask(vec![asked]).await;
+    let answer = scene.ask(vec![value]).await;
     assert_eq!(
         (passes(&answer), answer.statuses[0].current_limit.as_ref()),
         (true, None)

@@ -179,6 +179,6 @@ fn header<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
 }
 
 fn until_reset(status: &DescriptorStatus) -> Duration {
-    let told = status.duration_until_reset.unwrap();
-    Duration::from_secs(told.seconds.try_into().unwrap())
+    let reset = status.duration_until_reset.unwrap();
+    Duration::from_secs(reset.seconds.try_into().unwrap())
 }

@@ -104,7 +104,7 @@ struct Theirs {
     counters: HashMap<String, u64>,
 }
 
-/// What is told of a descriptor: the code, the limit, what remains, and the seconds until the window ends.
+/// The status of a descriptor: the code, the limit, what remains, and the seconds until the window ends.
 type Status = (Code, Option<u32>, u32, u64);
 
 impl Theirs {
@@ -114,8 +114,8 @@ impl Theirs {
         hits: u64,
         now: u64,
     ) -> (Code, Vec<Status>) {
-        let of_file = |asked: &RateLimitDescriptor| match asked.limit {
-            None => Self::find(asked),
+        let of_file = |descriptor: &RateLimitDescriptor| match descriptor.limit {
+            None => Self::find(descriptor),
             Some(_) => None,
         };
         let mut found: Vec<Option<(String, &Rule)>> = descriptors.iter().map(of_file).collect();
@@ -133,16 +133,16 @@ impl Theirs {
             }
         }
         let mut overall = Code::Ok;
-        let statuses = descriptors.iter().zip(found).map(|(asked, found)| {
-            let hits = asked.hits_addend.unwrap_or(hits);
-            let (name, requests, seconds, is_shadow) = match (&asked.limit, found) {
+        let statuses = descriptors.iter().zip(found).map(|(descriptor, found)| {
+            let hits = descriptor.hits_addend.unwrap_or(hits);
+            let (name, requests, seconds, is_shadow) = match (&descriptor.limit, found) {
                 (Some(own), _) => {
                     let seconds = match own.unit() {
                         RateLimitUnit::Second => 1,
                         RateLimitUnit::Minute => 60,
                         _ => unreachable!("no other unit is in the trace"),
                     };
-                    let name = asked
+                    let name = descriptor
                         .entries
                         .iter()
                         .map(|entry| format!("{}_{}_", entry.key, entry.value));
@@ -199,11 +199,11 @@ impl Theirs {
     }
 
     /// Returns the name of the counter, and the limit.
-    fn find(asked: &RateLimitDescriptor) -> Option<(String, &'static Rule)> {
+    fn find(descriptor: &RateLimitDescriptor) -> Option<(String, &'static Rule)> {
         let mut path: Vec<(&str, &str)> = Vec::new();
         let mut name = String::new();
         let mut last = None;
-        for entry in &asked.entries {
+        for entry in &descriptor.entries {
             let below = RULES.iter().filter(|rule| {
                 rule.path.len() == path.len() + 1 && rule.path[..path.len()] == path[..]
             });
@@ -245,7 +245,7 @@ fn any_descriptor(random: &mut fastrand::Rng) -> RateLimitDescriptor {
     let path = [
         "/api/a", "/api/b", "/files/1", "/files/2", "/files/3", "/", "/x",
     ];
-    let asked = match random.u32(..10) {
+    let any = match random.u32(..10) {
         0..=2 => descriptor(&[("tenant", one(random, &tenant))]),
         3..=5 => descriptor(&[("path", one(random, &path))]),
         6 => descriptor(&[
@@ -262,10 +262,10 @@ fn any_descriptor(random: &mut fastrand::Rng) -> RateLimitDescriptor {
     match random.u32(..12) {
         0 => {
             let unit = [RateLimitUnit::Second, RateLimitUnit::Minute];
-            asked.under(random.u32(1..6), random.choice(unit).unwrap())
+            any.under(random.u32(1..6), random.choice(unit).unwrap())
         }
-        1 | 2 => asked.at(random.u64(1..5)),
-        _ => asked,
+        1 | 2 => any.at(random.u64(1..5)),
+        _ => any,
     }
 }
 
@@ -285,10 +285,10 @@ async fn a_trace_has_the_same_answers_as_theirs() {
     let mut now = START;
     let mut codes = [0_u32; 3];
     for number in 0..requests {
-        let asked: Vec<_> = (0..random.u32(1..4))
+        let descriptors: Vec<_> = (0..random.u32(1..4))
             .map(|_| any_descriptor(&mut random))
             .collect();
-        let mut request = request(asked.clone());
+        let mut request = request(descriptors.clone());
         request.hits_addend = if random.u32(..4) == 0 {
             random.u32(..4)
         } else {
@@ -303,14 +303,14 @@ async fn a_trace_has_the_same_answers_as_theirs() {
                 .map(|limit| limit.requests_per_unit);
             let reset = status
                 .duration_until_reset
-                .map_or(0, |told| told.seconds.try_into().unwrap());
+                .map_or(0, |reset| reset.seconds.try_into().unwrap());
             (status.code(), limit, status.limit_remaining, reset)
         });
         let ours = (answer.overall_code(), statuses.collect());
-        let expected = theirs.ask(&asked, hits, now);
+        let expected = theirs.ask(&descriptors, hits, now);
         assert_eq!(
             ours, expected,
-            "request {number} at {now}: {asked:?} at {hits}"
+            "request {number} at {now}: {descriptors:?} at {hits}"
         );
         codes[usize::try_from(i32::from(expected.0)).unwrap()] += 1;
         if random.u32(..3) == 0 {

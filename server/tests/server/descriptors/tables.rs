@@ -109,10 +109,10 @@ async fn a_table_decides_by_its_own_fields_or_by_a_policy() {
 async fn what_is_charged_after_counts_past_the_limit() {
     let (limits, _clock) = scene(FILE);
     let ask = async |hits: u64| {
-        let mut asked = request(vec![descriptor(&[("model", "m")])]);
-        "llm".clone_into(&mut asked.domain);
-        asked.descriptors[0].hits_addend = Some(hits);
-        codes(&limits.ask(asked, None).await.unwrap())
+        let mut question = request(vec![descriptor(&[("model", "m")])]);
+        "llm".clone_into(&mut question.domain);
+        question.descriptors[0].hits_addend = Some(hits);
+        codes(&limits.ask(question, None).await.unwrap())
     };
     assert_eq!(ask(0).await, [Code::Ok]);
     assert_eq!(ask(25).await, [Code::Ok]);

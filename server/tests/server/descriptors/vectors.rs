@@ -178,13 +178,13 @@ async fn a_descriptor_has_the_limit_at_its_last_entry() {
                 assert!(explained.contains(&format!(": {path}\n")), "{explained}");
             }
             Some((requests, unit, path)) => {
-                let told = status.current_limit.as_ref().unwrap();
+                let limit = status.current_limit.as_ref().unwrap();
                 assert_eq!(
-                    (told.requests_per_unit, told.unit()),
+                    (limit.requests_per_unit, limit.unit()),
                     (requests, unit),
                     "{entries:?}"
                 );
-                assert_eq!(told.name, if unit == Year { "yearly" } else { "" });
+                assert_eq!(limit.name, if unit == Year { "yearly" } else { "" });
                 assert!(explained.contains(&format!(": {path}\n")), "{explained}");
             }
         }

@@ -19,7 +19,7 @@ static LOCAL_PROXY: Warning = Warning::new(Diagnostic::new(
     "nothing if a proxy runs on this machine; else leave its address out: `Proxies::in_networks([\"10.0.0.0/8\"])` in place of `127.0.0.0/8` or of hops; in a file of limits: `networks = [\"10.0.0.0/8\"]` under `[proxies]`",
 ));
 
-/// Warns once if this peer, which has told the client, is no proxy but a process of a developer. `means_it` says that the trusted
+/// Warns once if this peer, which has sent the header, is no proxy but a process of a developer. `means_it` says that the trusted
 /// networks are those of this machine alone.
 #[inline]
 pub(super) fn warn_of_local_proxy(peer: IpAddr, means_it: impl FnOnce() -> bool) {

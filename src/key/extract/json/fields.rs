@@ -41,12 +41,12 @@ pub struct JsonFields {
     ahead: Option<Arc<AtomicBool>>,
 }
 
-/// Tells whether anything asks for the fields of a body that has not been read yet.
+/// Tells whether a policy reads the fields of a body that has not been read yet.
 pub(crate) struct AheadOfBody(Arc<AtomicBool>);
 
 impl AheadOfBody {
-    /// Returns whether anything has asked since the last time.
-    pub(crate) fn was_asked(&self) -> bool {
+    /// Returns whether a field was read since the last time.
+    pub(crate) fn was_read(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
@@ -147,14 +147,14 @@ impl WantedFields {
         }
     }
 
-    /// Returns the fields of a body that has not been read yet, and what tells whether anything asks for them.
+    /// Returns the fields of a body that has not been read yet, and what tells whether they are read.
     pub(crate) fn ahead(self: &Arc<Self>) -> (JsonFields, AheadOfBody) {
-        let asked = Arc::new(AtomicBool::new(false));
+        let is_read = Arc::new(AtomicBool::new(false));
         let fields = JsonFields {
-            ahead: Some(Arc::clone(&asked)),
+            ahead: Some(Arc::clone(&is_read)),
             ..self.unread(Unread::Unwanted, 0)
         };
-        (fields, AheadOfBody(asked))
+        (fields, AheadOfBody(is_read))
     }
 
     /// Returns the fields of a body of this length that was not read.
@@ -212,24 +212,24 @@ impl JsonFields {
     /// Returns how many bytes all texts of the body have together, without the names of members: about what a model is to read. For
     /// a body that was not read, the length of the body, as far as it is known.
     pub fn bytes_of_texts(&self) -> u64 {
-        self.is_asked();
+        self.note_reading();
         self.texts
     }
 
     /// Returns why the body was not read, or why a text in it is not clear.
     pub fn unread(&self) -> Option<Unread> {
-        self.is_asked();
+        self.note_reading();
         self.unread
     }
 
-    fn is_asked(&self) {
+    fn note_reading(&self) {
         if let Some(ahead) = &self.ahead {
             ahead.store(true, Ordering::Relaxed);
         }
     }
 
     fn found(&self, path: &str) -> Option<&Found> {
-        self.is_asked();
+        self.note_reading();
         self.found.get(self.place(path)?)
     }
 

@@ -119,8 +119,8 @@ impl JsonFields {
 /// Returns whether the headers say what the body says, as far as they are there.
 fn agree(headers: &HeaderMap, fields: &JsonFields) -> bool {
     let method = fields.text(METHOD_FIELD);
-    let is = |name: &HeaderName, told: Option<&str>| match header(headers, name) {
-        Ok(Some(text)) => Some(&*text) == told,
+    let is = |name: &HeaderName, value: Option<&str>| match header(headers, name) {
+        Ok(Some(text)) => Some(&*text) == value,
         Ok(None) => true,
         Err(Garbled) => false,
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::learning::Bounds;
 use super::partitions::Partitions;
-use super::shared::{Ended, Shared};
+use super::shared::{Ended, SharedCounts};
 use crate::plant::{Conditions, Distribution, End, EndKind, Gate, Random, Service};
 
 /// The results of a second.
@@ -28,7 +28,7 @@ pub(super) struct Second {
 
 /// The slots, and the results of requests.
 pub(super) struct Slots {
-    pub(super) shared: Shared,
+    pub(super) shared: SharedCounts,
     good: u32,
     critical_good: u32,
     critical_refused: u32,
@@ -80,7 +80,7 @@ impl Bounded {
         let partitions = Partitions::new(vec![("critical".into(), 80)]);
         Self {
             slots: Slots {
-                shared: Shared::new(bounds, partitions, Vec::new()),
+                shared: SharedCounts::new(bounds, partitions, Vec::new()),
                 good: 0,
                 critical_good: 0,
                 critical_refused: 0,

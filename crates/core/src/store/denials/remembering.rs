@@ -121,8 +121,8 @@ impl Ledger for Remembering {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         let now = Instant::now().into_std();
         let can_remember = self.can_remember(charges);
-        let asked = (charges, &*self.policies);
-        if can_remember && self.denials.replay(asked, now, false, outcomes) {
+        let question = (charges, &*self.policies);
+        if can_remember && self.denials.replay(question, now, false, outcomes) {
             self.shared.times.fetch_add(1, Ordering::Relaxed);
             mark(charges, outcomes);
             return Charged::Now(Ok(false));

@@ -50,20 +50,20 @@ pub(super) fn decide(
     }
     let mut parts: SmallVec<[Part<'_>; MOST]> = SmallVec::new();
     let (mut next, mut is_in_order) = (0, true);
-    for asked in charges {
-        if asked.is_one_of_several {
+    for charge in charges {
+        if charge.is_one_of_several {
             return None;
         }
-        let (policy, ask) = (asked.policy, asked.ask);
+        let (policy, ask) = (charge.policy, charge.ask);
         let opened = policies.get(policy)?;
         if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
             return None;
         }
         let mut made = None;
-        let limit = opened.limit_under(asked.limit, &mut made);
+        let limit = opened.limit_under(charge.limit, &mut made);
         let known = opened.counter.look_up(limit, ask, now)?;
         if !known.is_allowed {
-            return (wanted == Wanted::Verdict && !asked.is_soft).then_some(Err(policy));
+            return (wanted == Wanted::Verdict && !charge.is_soft).then_some(Err(policy));
         }
         is_in_order &= opened.number >= next;
         next = opened.number + 1;
@@ -71,7 +71,7 @@ pub(super) fn decide(
             opened,
             policy,
             ask,
-            limit: asked.limit,
+            limit: charge.limit,
             known,
             lock: None,
         });

@@ -399,7 +399,7 @@ impl MemoryLedger {
         outcomes: &mut Outcomes,
     ) -> Option<Result<(), usize>> {
         let mut last: Option<(&Key, u64)> = None;
-        let asked = charges.iter().map(|charge| {
+        let known = charges.iter().map(|charge| {
             // Most requests charge one key under all policies.
             let fingerprint = match last {
                 Some((key, fingerprint)) if *key == charge.key => fingerprint,
@@ -416,7 +416,7 @@ impl MemoryLedger {
             }
         });
         let now = self.clock.now();
-        known::decide(&self.policies, asked, now, wanted, outcomes)
+        known::decide(&self.policies, known, now, wanted, outcomes)
     }
 
     pub(super) fn decide_as(

@@ -75,15 +75,15 @@ fn a_report_is_never_repeated() {
 #[test]
 fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
     let mut pair = Pair::default();
-    let mut asked = Vec::new();
+    let mut units = Vec::new();
     for gap in 0..5 {
         let now = Micros::new(SECOND + gap * 1_000);
         assert_eq!(pair.request(now, 1), Way::Ask);
         let ask = pair.ask(now, 1, terms());
         pair.answered(now, now, (&ask, NOTHING), terms());
-        asked.push(ask.units);
+        units.push(ask.units);
     }
-    assert_eq!(asked, [0, 0, 0, 4, 8]);
+    assert_eq!(units, [0, 0, 0, 4, 8]);
 }
 
 /// Returns a pair whose units are spent, with a question on its way, and when that was sent.

@@ -86,7 +86,7 @@ impl Act<'_> {
         let (mut units, mut grant) = (0, None);
         match self.verb {
             Verb::Ask {
-                units: asked,
+                units: wanted,
                 awaited,
                 seen,
             } => {
@@ -98,7 +98,7 @@ impl Act<'_> {
                     }
                     let ask = Ask {
                         cost: amount,
-                        units: asked,
+                        units: wanted,
                         awaited,
                         seen,
                         tells: self.tells.into(),

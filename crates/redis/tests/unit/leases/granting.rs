@@ -76,12 +76,12 @@ impl Leased {
         if lasts == 0 {
             return None;
         }
-        let asked = u64::from(ask.units);
-        let most = terms.until_the_end(asked, lasts);
+        let wanted = u64::from(ask.units);
+        let most = terms.until_the_end(wanted, lasts);
         let room = u64::from(rule.remaining(kept, now)).saturating_sub(self.units());
-        let demand = demand.max(asked).max(1);
+        let demand = demand.max(wanted).max(1);
         let (shares, of) = terms.shares();
-        let share = times(shares * asked, room, of * demand);
+        let share = times(shares * wanted, room, of * demand);
         let units = most.min(room / 4).min(share);
         // A grant that is too small for another request like this one would be given back.
         let units = if units < ask.cost.into() { 0 } else { units };

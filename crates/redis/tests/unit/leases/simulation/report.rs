@@ -29,11 +29,11 @@ pub(super) struct Report {
     pub(super) trace: Vec<String>,
 }
 
-/// How many units a node was asked for, how many it admitted, and how many the plain algorithm admits of the
+/// How many units requests demanded of a node, how many it admitted, and how many the plain algorithm admits of the
 /// same requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
-    asked: u64,
+    demanded: u64,
     admitted: u64,
     by_plain: u64,
 }
@@ -46,9 +46,9 @@ impl Report {
         }
     }
 
-    pub(super) fn asked(&mut self, node: usize, cost: u32) {
+    pub(super) fn demanded(&mut self, node: usize, cost: u32) {
         self.decisions += 1;
-        self.nodes[node].asked += u64::from(cost);
+        self.nodes[node].demanded += u64::from(cost);
     }
 
     pub(super) fn twin_admits(&mut self, node: usize, cost: u32) {
@@ -125,9 +125,9 @@ impl Report {
 
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     fn jain_of(&self, admitted: impl Fn(&Share) -> u64) -> f64 {
-        let shares = self.nodes.iter().filter(|share| share.asked > 0);
+        let shares = self.nodes.iter().filter(|share| share.demanded > 0);
         let shares: Vec<f64> = shares
-            .map(|share| part(admitted(share), share.asked))
+            .map(|share| part(admitted(share), share.demanded))
             .collect();
         let sum: f64 = shares.iter().sum();
         let squares: f64 = shares.iter().map(|share| share * share).sum();

@@ -118,7 +118,7 @@ fn leases_use_the_limit_up_and_are_fair() {
         if !format!("{shape:?}").contains(&only) {
             continue;
         }
-        // A third more is asked for than is allowed.
+        // The demand is a third more than the limit.
         let allowed = |rate: u32| algorithms(rate / 4 * 3);
         for (place, algorithm) in allowed(OF_A_NODE * nodes).iter().enumerate() {
             let rate = rate(shape, algorithm, nodes);

@@ -26,7 +26,7 @@ pub(super) enum Shape {
     Sawtooth,
     /// One key, costs from 1 to 50.
     Costs,
-    /// Keys that are asked for twice each, to make leases and leave them.
+    /// Keys with two requests each, to make leases and leave them.
     Attack,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Workload {
     rate: f64,
     /// The sum of the weights up to each key or node.
     zipf: Cow<'static, [f64]>,
-    asked: u64,
+    drawn: u64,
 }
 
 /// A request.
@@ -93,7 +93,7 @@ impl Workload {
                 _ => per_second / 1e6,
             },
             zipf,
-            asked: 0,
+            drawn: 0,
         }
     }
 
@@ -186,8 +186,8 @@ impl Workload {
                 cost: 1,
             },
             Shape::Attack => {
-                self.asked += 1;
-                let key = self.asked / 2;
+                self.drawn += 1;
+                let key = self.drawn / 2;
                 Request {
                     node: Random::new(key).place(self.nodes),
                     key,

@@ -199,7 +199,7 @@ impl<S: Step> World<S> {
             return;
         }
         let (rule, at) = (self.rule.clone(), Micros::new(self.now));
-        self.report.asked(node, cost);
+        self.report.demanded(node, cost);
         let twin = &mut self.compared(key).twin;
         if rule.allows(twin, at, cost) {
             rule.charge(twin, at, cost);

@@ -17,7 +17,7 @@ use tower_ratelimit_core::__internal::{
     Request as RequestCount, ReservationGuard, Verdict,
 };
 
-use super::{Gate, Reading};
+use super::{Enforcer, Reading};
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::StoreError;
@@ -38,7 +38,7 @@ pub(in crate::middleware) enum Ahead {
 
 /// A question to the store about a request whose body has not been read.
 pub(in crate::middleware) struct LookingAhead {
-    gate: Arc<Gate>,
+    enforcer: Arc<Enforcer>,
     charges: Charges,
     answer: Answer,
 }
@@ -50,7 +50,7 @@ enum Answer {
     Decided(Box<PendingDecision>),
 }
 
-impl Gate {
+impl Enforcer {
     /// Looks at a request whose body has not been read. The fields of the body that are in its extensions tell whether they were
     /// asked for.
     pub(in crate::middleware) fn look_ahead<B>(
@@ -62,7 +62,7 @@ impl Gate {
         let lists = self.lists.as_ref();
         let listed = lists.map_or(Listed::Nowhere, |lists| lists.look_up(&head));
         match listed {
-            _ if body.was_asked() || self.limiter.groups().next().is_some() => {
+            _ if body.was_read() || self.limiter.groups().next().is_some() => {
                 return Ahead::Unknown;
             }
             Listed::Allowed => return Ahead::Unknown,
@@ -78,7 +78,7 @@ impl Gate {
             Some(PlanLookup::Pending(_)) => return Ahead::Unknown,
         };
         let plan = self.plan(&head, finding.as_ref());
-        if body.was_asked() || finding.as_ref().and_then(Finding::refusal).is_some() {
+        if body.was_read() || finding.as_ref().and_then(Finding::refusal).is_some() {
             return Ahead::Unknown;
         }
         let mut charges = Charges::new();
@@ -91,7 +91,7 @@ impl Gate {
             };
             let limiter = &self.limiter;
             let read = limiter.charges_for([(*policy, reading)], Purpose::Reserve, &mut ());
-            if body.was_asked() {
+            if body.was_read() {
                 continue;
             }
             match read {
@@ -109,7 +109,7 @@ impl Gate {
         }
         let peeked = Likeness::new(&self.limiter, charges.clone()).peek();
         Ahead::Asked(Box::new(LookingAhead {
-            gate: Arc::clone(self),
+            enforcer: Arc::clone(self),
             charges,
             answer: Answer::Peeked(Box::new(peeked)),
         }))
@@ -123,7 +123,7 @@ impl LookingAhead {
         request: &mut Request<B>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Response<Bytes>>> {
-        let gate = &self.gate;
+        let enforcer = &self.enforcer;
         loop {
             let mut outcomes = Outcomes::new(Micros::ZERO);
             let verdict = match &mut self.answer {
@@ -133,13 +133,13 @@ impl LookingAhead {
                         // Without an answer of the store, the policies say what happens, once the body has been read.
                         Ok(_) | Err(_) => return Poll::Ready(None),
                     };
-                    let caller = gate
+                    let caller = enforcer
                         .limiter
                         .caller(|timers| deadline(request.headers(), request.extensions(), timers));
                     let (_, outcomes_seen) = denied.rules_and_outcomes();
                     let waits = caller.is_some_and(|caller| {
                         let charges = &self.charges;
-                        gate.limiter.would_wait(charges, caller, outcomes_seen)
+                        enforcer.limiter.would_wait(charges, caller, outcomes_seen)
                     });
                     if waits {
                         return Poll::Ready(None);
@@ -150,10 +150,10 @@ impl LookingAhead {
                         caller,
                         is_settled: true,
                     };
-                    gate.limiter.rule(request, &mut outcomes)
+                    enforcer.limiter.rule(request, &mut outcomes)
                 }
                 Answer::Decided(pending) => {
-                    match ready!(pending.poll(&gate.limiter, &mut outcomes, cx)) {
+                    match ready!(pending.poll(&enforcer.limiter, &mut outcomes, cx)) {
                         Ok(verdict) => verdict,
                         Err(_) => return Poll::Ready(None),
                     }
@@ -167,12 +167,13 @@ impl LookingAhead {
                 // It leaves the line again.
                 Verdict::Pending(_) => None,
                 Verdict::Pass(_) | Verdict::Hold(..) => {
-                    let mut charged = ReservationGuard::of(&gate.limiter, &self.charges, &outcomes);
+                    let mut charged =
+                        ReservationGuard::of(&enforcer.limiter, &self.charges, &outcomes);
                     charged.settle(|_| RealCost::Units(0));
                     None
                 }
                 refusal @ Verdict::Refuse(_) => {
-                    match gate.answer(refusal, &self.charges, &outcomes, request) {
+                    match enforcer.answer(refusal, &self.charges, &outcomes, request) {
                         Verdict::Refuse(response) => Some(response),
                         _ => None,
                     }

@@ -9,7 +9,7 @@ use tower_ratelimit_core::__internal::{
     Charges, Denial, LimiterVerdict, NO_TIMER, Numbers, Request as RequestCount, Verdict,
 };
 
-use super::{Admitted, Gate, GateVerdict};
+use super::{Admitted, Enforcer, EnforcerVerdict};
 use crate::decision::Outcomes;
 use crate::key::{Head, Key};
 use crate::middleware::guard::ResponseGuard;
@@ -17,7 +17,7 @@ use crate::middleware::{OverLimit, WouldRefuse};
 use crate::response::Fields;
 use crate::store::Charge;
 
-impl Gate {
+impl Enforcer {
     /// Tells the verdict of the limiter: to the request that is admitted, or in the response to one that is refused.
     pub(super) fn answer<B>(
         self: &Arc<Self>,
@@ -25,7 +25,7 @@ impl Gate {
         charges: &[Charge],
         outcomes: &Outcomes,
         request: &mut Request<B>,
-    ) -> GateVerdict {
+    ) -> EnforcerVerdict {
         match verdict {
             Verdict::Pass(Numbers::Unknown) => self.pass(),
             Verdict::Pass(Numbers::Known) => Verdict::Pass(self.admit(charges, outcomes, request)),
@@ -41,11 +41,11 @@ impl Gate {
 
     /// Passes a request that is told nothing.
     #[inline]
-    pub(super) fn pass(&self) -> GateVerdict {
+    pub(super) fn pass(&self) -> EnforcerVerdict {
         Verdict::Pass(Admitted {
             fields: None,
             guard: ResponseGuard::default(),
-            gate: self.life.number,
+            enforcer: self.life.number,
         })
     }
 
@@ -77,7 +77,7 @@ impl Gate {
         Admitted {
             fields,
             guard,
-            gate: self.life.number,
+            enforcer: self.life.number,
         }
     }
 
@@ -131,7 +131,7 @@ impl Gate {
     }
 
     /// Passes a request that no policy decides.
-    pub(super) fn exempt(&self) -> GateVerdict {
+    pub(super) fn exempt(&self) -> EnforcerVerdict {
         self.limiter.counters().request(RequestCount::Exempt);
         self.pass()
     }

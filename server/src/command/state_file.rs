@@ -14,14 +14,14 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// The store in this process, and the file that has its state.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct StateFile {
     path: PathBuf,
     store: MemoryStore,
     /// Held while the file is written: the snapshot of a minute and that of the end write the same new file.
     writing: Arc<Mutex<()>>,
 }
 
-impl State {
+impl StateFile {
     /// Opens a store with what the file has. A file that is none of ours is set aside, and the store is empty.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let mut store = MemoryStore::new();

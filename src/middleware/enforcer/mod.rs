@@ -1,4 +1,4 @@
-//! The gate of a layer: it reads a request, has a limiter rule on it, and turns the verdict into a response.
+//! The enforcer of a layer: it reads a request, has a limiter rule on it, and turns the verdict into a response.
 
 #[cfg(feature = "usage")]
 mod ahead;
@@ -15,7 +15,7 @@ use http::Request;
 
 #[cfg(feature = "usage")]
 pub(super) use self::ahead::{Ahead, LookingAhead};
-pub(super) use self::holding::Admitted;
+pub(super) use self::holding::{Admitted, ObserveVerdict, observed};
 use tower_ratelimit_core::__internal::{
     ChargedRequest, Charges, DeclaredModes, Finding, LayerVerdict, NoDemand, Numbers,
     PendingDecision, PlanLookup, Purpose, Request as RequestCount, Sources, Steps, Verdict,
@@ -40,7 +40,7 @@ use crate::store::{Charge, Wanted};
 
 /// Decides requests by a limiter, and puts what the client is told into its verdicts.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct Enforcer {
     limiter: Limiter,
     /// How each policy reads a request, with the policy's index in the limiter.
     readers: Vec<(usize, Http)>,
@@ -62,11 +62,11 @@ pub(super) struct Gate {
     life: Life,
 }
 
-/// The verdict of a gate.
-pub(super) type GateVerdict = LayerVerdict<Gate>;
+/// The verdict of an enforcer.
+pub(super) type EnforcerVerdict = LayerVerdict<Enforcer>;
 
-impl Gate {
-    /// Creates a gate over a limiter of these policies.
+impl Enforcer {
+    /// Creates an enforcer over a limiter of these policies.
     pub(super) fn new(
         policies: &[Rule],
         readers: Vec<Http>,
@@ -134,7 +134,7 @@ impl Gate {
     ///
     /// Puts the decision into the request's extensions, if that is enabled, and empties the extensions of a
     /// refused request.
-    pub(super) fn ask<B>(self: &Arc<Self>, request: &mut Request<B>) -> GateVerdict {
+    pub(super) fn ask<B>(self: &Arc<Self>, request: &mut Request<B>) -> EnforcerVerdict {
         self.life.request();
         look_for_itself(self.life.number);
         let head = Head::of(request);
@@ -175,7 +175,7 @@ impl Gate {
         policy: usize,
         reader: &Http,
         request: &mut Request<B>,
-    ) -> GateVerdict {
+    ) -> EnforcerVerdict {
         let head = Head::of(request);
         let reading = Reading {
             reader,
@@ -203,7 +203,7 @@ impl Gate {
         self: &Arc<Self>,
         finding: Option<&Finding>,
         request: &mut Request<B>,
-    ) -> GateVerdict {
+    ) -> EnforcerVerdict {
         let is_plain = self.limiter.declared_modes().are_plain();
         if !is_plain && self.has_no_mode_over(Mode::Off) {
             return self.exempt();
@@ -276,7 +276,7 @@ impl Gate {
         self.sources.look(head).map(PlanLookup::now)
     }
 
-    /// Marks the gate as one of several that a layer has in turn: if it sees a single request, the layer was
+    /// Marks the enforcer as one of several that a layer has in turn: if it sees a single request, the layer was
     /// still not built for that request.
     pub(super) fn suppress_rebuild_warning(&self) {
         self.life.request();
@@ -291,7 +291,7 @@ impl Gate {
 
     /// Decides on charges, and answers.
     #[inline]
-    fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> GateVerdict {
+    fn put<B>(self: &Arc<Self>, charges: &[Charge], request: &mut Request<B>) -> EnforcerVerdict {
         let wanted = match self.wanted {
             Wanted::Refusals if charges.iter().any(Charge::may_be_untold) => Wanted::Everything,
             wanted => wanted,
@@ -317,7 +317,7 @@ impl Gate {
         question: &mut PendingDecision,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
-    ) -> Poll<GateVerdict> {
+    ) -> Poll<EnforcerVerdict> {
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let verdict = ready!(question.poll(&self.limiter, &mut outcomes, cx));
         Poll::Ready(match verdict {

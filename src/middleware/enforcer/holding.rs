@@ -1,21 +1,20 @@
-//! The gate as an adapter of the future that holds a request and then calls the inner service.
+//! The enforcer as an adapter of the future that holds a request and then calls the inner service.
 
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Extensions, Method, Request, Response, Uri};
 use http_body::Body;
 use tower_service::Service;
 
 use tower_ratelimit_core::__internal::{Answering, Holding, PendingDecision, Verdict};
 
-use super::{Gate, GateVerdict};
+use super::{Enforcer, EnforcerVerdict};
 use crate::middleware::ResponseBody;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::nesting::Within;
-use crate::middleware::shadow::Tried;
 use crate::response::Fields;
 
 /// The data that an admitted request keeps until its response.
@@ -23,29 +22,58 @@ pub(in crate::middleware) struct Admitted {
     /// The headers of its response.
     pub(in crate::middleware) fields: Option<Fields>,
     pub(in crate::middleware) guard: ResponseGuard,
-    /// The gate's number, to detect a layer that is applied to a route twice.
-    pub(in crate::middleware) gate: usize,
+    /// The enforcer's number, to detect a layer that is applied to a route twice.
+    pub(in crate::middleware) enforcer: usize,
 }
 
 /// A request that waits for a verdict.
 pub(in crate::middleware) struct Waiting {
     pending: Box<PendingDecision>,
-    gate: Arc<Gate>,
-    /// What the file in shadow has decided.
-    pub(in crate::middleware) tried: Option<Box<Tried>>,
+    enforcer: Arc<Enforcer>,
+    observer: Option<Box<dyn ObserveVerdict>>,
 }
 
-impl Gate {
-    pub(super) fn wait(self: &Arc<Self>, pending: Box<PendingDecision>) -> GateVerdict {
+/// Sees the verdict on a request, and does not change it.
+pub(in crate::middleware) trait ObserveVerdict: Send + Sync {
+    /// Sees the verdict on a request with this method and target, or stays with the request until there is one. Returns what
+    /// the extensions of the request get.
+    fn observe(
+        self: Box<Self>,
+        verdict: &mut EnforcerVerdict,
+        method: &Method,
+        uri: &Uri,
+    ) -> Extensions;
+}
+
+impl Waiting {
+    /// Lets this see the verdict when it is there.
+    pub(in crate::middleware) fn observe_by(&mut self, observer: Box<dyn ObserveVerdict>) {
+        self.observer = Some(observer);
+    }
+}
+
+/// Shows the verdict on this request.
+pub(in crate::middleware) fn observed<B>(
+    observer: Box<dyn ObserveVerdict>,
+    mut verdict: EnforcerVerdict,
+    request: &mut Request<B>,
+) -> EnforcerVerdict {
+    let extensions = observer.observe(&mut verdict, request.method(), request.uri());
+    request.extensions_mut().extend(extensions);
+    verdict
+}
+
+impl Enforcer {
+    pub(super) fn wait(self: &Arc<Self>, pending: Box<PendingDecision>) -> EnforcerVerdict {
         Verdict::Pending(Waiting {
             pending,
-            gate: Arc::clone(self),
-            tried: None,
+            enforcer: Arc::clone(self),
+            observer: None,
         })
     }
 }
 
-impl Holding for Gate {
+impl Holding for Enforcer {
     type Pending = Waiting;
     type Admission = Admitted;
     type Refusal = Response<Bytes>;
@@ -58,11 +86,11 @@ impl Holding for Gate {
 
     #[inline]
     fn enter(admitted: &Admitted) -> Within {
-        Within::enter(admitted.gate)
+        Within::enter(admitted.enforcer)
     }
 }
 
-impl<S, B, R> Answering<S, Request<B>> for Gate
+impl<S, B, R> Answering<S, Request<B>> for Enforcer
 where
     S: Service<Request<B>, Response = Response<R>>,
     R: Body,
@@ -74,10 +102,10 @@ where
         waiting: &mut Waiting,
         request: &mut Request<B>,
         cx: &mut Context<'_>,
-    ) -> Poll<GateVerdict> {
-        let verdict = ready!(waiting.gate.resume(&mut waiting.pending, request, cx));
-        if let Some(tried) = waiting.tried.take() {
-            return Poll::Ready(tried.compare(verdict, request));
+    ) -> Poll<EnforcerVerdict> {
+        let verdict = ready!(waiting.enforcer.resume(&mut waiting.pending, request, cx));
+        if let Some(observer) = waiting.observer.take() {
+            return Poll::Ready(observed(observer, verdict, request));
         }
         Poll::Ready(verdict)
     }

@@ -7,7 +7,7 @@ use tower_ratelimit_core::__internal::{
     Request as RequestCount, Steps, Verdict, diagnose,
 };
 
-use super::{Gate, GateVerdict};
+use super::{Enforcer, EnforcerVerdict};
 use crate::algorithm::Algorithm;
 use crate::key::{Head, Key, Missing};
 use crate::limiter::Limiter;
@@ -71,7 +71,7 @@ impl Steps<NoKeyRefusal> for Skips<'_> {
     }
 }
 
-impl Gate {
+impl Enforcer {
     /// Returns the plan of a request, which is the same for all policies.
     #[inline]
     pub(in crate::middleware) fn plan(
@@ -91,7 +91,7 @@ impl Gate {
         &self,
         (status, missing): NoKeyRefusal,
         request: &mut Request<B>,
-    ) -> GateVerdict {
+    ) -> EnforcerVerdict {
         self.limiter.counters().request(RequestCount::WithoutKey);
         Verdict::Refuse(self.answers.no_key(status, missing, request))
     }

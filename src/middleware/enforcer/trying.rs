@@ -1,11 +1,11 @@
-//! A decision on the gate's state that does not affect the request: it is not refused, does not wait, and
+//! A decision on the enforcer's state that does not affect the request: it is not refused, does not wait, and
 //! gets no extensions. Counters and hooks do not see it either.
 
 use http::Request;
 
 use tower_ratelimit_core::__internal::{Finding, PlanLookup};
 
-use super::Gate;
+use super::Enforcer;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::key::Head;
@@ -14,7 +14,7 @@ use crate::middleware::guard::ResponseGuard;
 use crate::middleware::lists::Listed;
 use crate::store::{Charged, Wanted};
 
-/// The decision of a gate that does not affect the request.
+/// The decision of an enforcer that does not affect the request.
 #[derive(Debug)]
 pub enum Trial {
     /// No policy applies.
@@ -33,8 +33,8 @@ pub enum Trial {
     Unknown,
 }
 
-impl Gate {
-    /// Decides as if the gate was in force, and charges an allowed request. A request that a queue would hold
+impl Enforcer {
+    /// Decides as if the enforcer was in force, and charges an allowed request. A request that a queue would hold
     /// is allowed.
     pub(in crate::middleware) fn try_out<B>(&self, request: &mut Request<B>) -> Trial {
         let head = Head::of(request);
