@@ -23,6 +23,7 @@ use crate::error::ConfigError;
 use crate::factor::FactorCell;
 use crate::key::Key;
 use crate::plan::{KeyLimits, Operations};
+use crate::quota::Quota;
 
 pub use tower_ratelimit_core::policy::{
     Fair, HeaviestKeys, Mode, Modes, OnStoreFailure, Penalty, Unsettled,
@@ -288,10 +289,47 @@ impl<R> Policy<R> {
     }
 
     /// Says that this policy is a level of a tree, below the policy of this name. It is shown so by an
-    /// [`Inspection`](crate::limiter::Inspection) and by the operator's page, and decides nothing. The levels of a
+    /// [`Inspection`](crate::limiter::Inspection) and by the operator's page, and decides nothing by itself: see [`guaranteed`](Self::guaranteed). The levels of a
     /// [tree](Policy::tree), and policies with a [share](Self::share), are below each other already.
     pub fn below(mut self, policy: impl Into<String>) -> Self {
         self.rule = self.rule.below(policy);
+        self
+    }
+
+    /// Guarantees each key of this level so much of the level above, in the period of that one.
+    ///
+    /// - **What a key uses up to its guarantee** the level above does not refuse, if the key has asked within the last period.
+    /// - **What it uses beyond** is borrowed, up to its own limit: it passes if the level above has room beside what the guarantees of
+    ///   other active keys have left.
+    /// - **The guarantee of an idle key** is lent, and is back within one period.
+    /// - **If the active keys have larger guarantees than the level above has**, each has an equal part of that.
+    ///
+    /// [The page on trees](crate::guide::trees) has the rule, and what goes with it. A policy outside a [tree](Policy::tree) says by
+    /// [`below`](Self::below) which policy is above it.
+    ///
+    /// # Errors
+    ///
+    /// Building a limiter or a layer fails if
+    ///
+    /// - no policy is above this one, or that one guarantees something to another policy
+    /// - the guarantee is 0, is more than either limit, or is in another period than the limit above
+    /// - the policy above has another algorithm than `FixedWindow`, `TokenBucket`, `Gcra` or `LeakyBucket`, or a burst that is too small
+    ///   to have a unit of the guarantee in it
+    /// - either policy, or another one beside them, has an option that does not go with a guarantee, or the state is not in this process.
+    ///
+    /// ```
+    /// use tower_ratelimit::{Policy, Quota, RateLimitLayer, TokenBucket, key};
+    ///
+    /// let api = Policy::tree("api")
+    ///     .level("org", key::header("x-org"), TokenBucket::per_minute(1_000))
+    ///     .level("team", key::header("x-team"), TokenBucket::per_minute(400))
+    ///     .with(|team| team.guaranteed(Quota::per_minute(100)))
+    ///     .build()?;
+    /// let layer = RateLimitLayer::builder().policies(api).build()?;
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn guaranteed(mut self, quota: Quota) -> Self {
+        self.rule = self.rule.guaranteed(quota);
         self
     }
 

@@ -101,7 +101,8 @@ impl Tree {
         self
     }
 
-    /// Sets options of the level that was added last.
+    /// Sets options of the level that was added last, such as what each of its keys is [guaranteed](Policy::guaranteed) of the
+    /// level above.
     ///
     /// ```
     /// use tower_ratelimit::plan::KeyLimits;

@@ -13,6 +13,7 @@ mod either_or;
 mod fair;
 mod full_store;
 mod given_back;
+mod guaranteed;
 #[cfg(feature = "calendar")]
 mod hours_in_decisions;
 mod layered_limits;

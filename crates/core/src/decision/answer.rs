@@ -16,6 +16,7 @@ use super::outcomes::Outcomes;
 use super::resolution::Resolution;
 use crate::clock::Micros;
 use crate::factor::Explanation;
+use crate::quota::Quota;
 
 /// The answer of a [`Limiter`](crate::Limiter): allowed or denied, with the numbers of every policy that was
 /// asked.
@@ -114,6 +115,11 @@ impl Decision {
     pub(crate) fn depth_of(&self, policy: &str) -> usize {
         let place = self.names.place_of(policy);
         place.map_or(0, |place| self.names.depth_of(place))
+    }
+
+    /// Returns what each key of this policy is guaranteed, and the name of the policy of which that is a part.
+    pub(crate) fn guarantee_of(&self, policy: &str) -> Option<(Quota, &str)> {
+        self.names.guarantee_of(self.names.place_of(policy)?)
     }
 
     /// Each policy that was asked, by name, in the order of declaration.

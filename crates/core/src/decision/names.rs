@@ -10,6 +10,7 @@ use super::hours_now::HoursAt;
 use super::limit_rule::LimitRule;
 use super::resolution::{self, ResolvedNames};
 use crate::factor::FactorCell;
+use crate::quota::Quota;
 
 /// The names of a limiter's policies, in the order of declaration.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub struct Rule {
     period: Option<Duration>,
     /// The name of the policy above it in its tree.
     above: Option<String>,
+    /// What each key has of that one, whatever others ask.
+    guaranteed: Option<Quota>,
     /// Whether the limit is on requests at once.
     is_at_once: bool,
     is_announced: bool,
@@ -88,6 +91,7 @@ impl Rule {
             limit,
             period,
             above: None,
+            guaranteed: None,
             is_at_once: false,
             is_announced: true,
         }
@@ -107,6 +111,11 @@ impl Rule {
     pub(crate) fn below(self, above: Option<&str>) -> Self {
         let above = above.map(str::to_owned);
         Self { above, ..self }
+    }
+
+    /// Adds what each key has of the policy above it.
+    pub(crate) fn guaranteed(self, guaranteed: Option<Quota>) -> Self {
+        Self { guaranteed, ..self }
     }
 
     /// Returns the name of the policy.
@@ -207,6 +216,12 @@ impl Names {
         let above = |policy: &usize| self.place_of(self.policies.get(*policy)?.above.as_deref()?);
         let first = above(&policy);
         std::iter::successors(first, above).take(DEEPEST).count()
+    }
+
+    /// Returns what each key of this policy is guaranteed, and the name of the policy of which that is a part.
+    pub(super) fn guarantee_of(&self, policy: usize) -> Option<(Quota, &str)> {
+        let rule = self.policies.get(policy)?;
+        Some((rule.guaranteed?, rule.above.as_deref()?))
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {

@@ -11,7 +11,9 @@ use crate::advice::Mistakes;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::plan::{PlanOf, Plans, Resolver, ResolverOf, Sources};
-use crate::policy::{FirstOf, Groups, Mode, Modes, Policy, check_names, check_shares};
+use crate::policy::{
+    FirstOf, Groups, Mode, Modes, Policy, check_guarantees, check_names, check_shares,
+};
 use crate::store::{Guarded, MemoryStore, Payers, Store};
 
 /// Builds a [`Limiter`]; see [`Limiter::builder`].
@@ -282,7 +284,8 @@ impl<S: Store> LimiterBuilder<S> {
     /// - a group of [`first_of`](Self::first_of) is not one of two or more policies, stands beside what it does not go with, or has a
     ///   store that cannot choose,
     /// - a policy has a [share](Policy::share) of one that is not before it,
-    /// - a limit that is divided [fairly](Policy::fair) stands beside what it does not go with, or has a store that cannot divide it, or
+    /// - a limit that is divided [fairly](Policy::fair) stands beside what it does not go with, or has a store that cannot divide it,
+    /// - a policy is [guaranteed](Policy::guaranteed) what the one above cannot keep, or the store keeps no guarantees, or
     /// - the store cannot hold a policy exactly.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         self.open(true).map(|(limiter, _)| limiter.erased())
@@ -306,6 +309,7 @@ impl<S: Store> LimiterBuilder<S> {
         check_policies(&self.policies)?;
         let groups = Groups::find(&self.groups, &self.policies)?;
         self.check_divisions()?;
+        self.check_keeping()?;
         if let Some(group) = self.groups.first()
             && let Payers::None(remedy) = self.store.chooses_payers()
         {
@@ -371,6 +375,33 @@ impl<S: Store> LimiterBuilder<S> {
             None => Ok(()),
         }
     }
+
+    /// Rejects a guarantee beside what does not know of it.
+    fn check_keeping(&self) -> Result<(), ConfigError> {
+        let mut policies = self.policies.iter();
+        let Some(policy) = policies.find(|it| it.guarantee().is_some()) else {
+            return Ok(());
+        };
+        let has_hours = self.policies.iter().any(|it| it.algorithm().has_hours());
+        let unfit = [
+            (
+                !self.store.keeps_guarantees(),
+                "keep the state in this process, by a `MemoryStore`, or leave `guaranteed` out: this store keeps no guarantees",
+            ),
+            (
+                !self.groups.is_empty(),
+                "leave out `first_of`, or leave out `guaranteed`: who pays is chosen without a look at guarantees",
+            ),
+            (
+                has_hours,
+                "leave the hours out of all policies, or leave out `guaranteed`: what a request waits for is counted out without hours",
+            ),
+        ];
+        match unfit.into_iter().find(|(is_unfit, _)| *is_unfit) {
+            Some((_, remedy)) => Err(ConfigError::quoting("guaranteed", policy.name(), remedy)),
+            None => Ok(()),
+        }
+    }
 }
 
 impl LimiterBuilder {
@@ -404,7 +435,8 @@ fn split(
     }
     let share = |policy: Policy| {
         let share = policy.algorithm().shared_by(over);
-        policy.limited_by(share).with_reserve_shared_by(over)
+        let policy = policy.limited_by(share).with_guarantee_shared_by(over);
+        policy.with_reserve_shared_by(over)
     };
     Ok(policies.into_iter().map(share).collect())
 }
@@ -424,6 +456,7 @@ fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
     policies.iter().try_for_each(Policy::check_fair)?;
     policies.iter().try_for_each(Policy::check_penalty)?;
     check_shares(policies)?;
+    check_guarantees(policies)?;
     check_queues(policies)
 }
 

@@ -209,6 +209,9 @@ impl fmt::Display for Inspection {
             self.describe_rule(name, f)?;
             self.describe_hours(name, f)?;
             self.describe_beside(name, f)?;
+            if let Some((quota, above)) = self.decision.guarantee_of(name) {
+                write!(f, " {quota} of {above} is guaranteed.")?;
+            }
             writeln!(f)?;
         }
         let others = if self.decision.is_degraded() {

@@ -6,7 +6,8 @@ impl Policy {
     /// Says that this policy is a level of a tree, below the policy of this name: that of a team below that of its organisation.
     ///
     /// It is shown so: an [`Inspection`](crate::limiter::Inspection) has it below that one, and so does the operator's page. It
-    /// decides nothing, since keys and costs are those that the caller passes. A policy with a [share](Self::share) of another one
+    /// decides nothing by itself, since keys and costs are those that the caller passes; [`guaranteed`](Self::guaranteed) gives the policy a
+    /// part of the one above. A policy with a [share](Self::share) of another one
     /// is below that one. A name that no policy has means nothing.
     ///
     /// ```

@@ -6,6 +6,7 @@ mod concurrency;
 pub(crate) mod demand;
 mod fair;
 pub(crate) mod first_of;
+mod guaranteed;
 mod heaviest;
 pub(crate) mod leasing;
 mod level;
@@ -28,6 +29,7 @@ use crate::error::ConfigError;
 use crate::factor::FactorCell;
 use crate::key::Key;
 use crate::plan::{KeyLimits, LimitBy, Limited, Operations};
+use crate::quota::Quota;
 
 pub(crate) use self::demand::{Demand, NoDemand};
 pub use self::fair::Fair;
@@ -38,6 +40,7 @@ pub use self::on_store_failure::OnStoreFailure;
 pub use self::penalty::Penalty;
 pub use self::unsettled::Unsettled;
 
+pub(crate) use self::guaranteed::check_guarantees;
 pub(crate) use self::mode::DeclaredModes;
 pub(crate) use self::names::check_names;
 pub(crate) use self::patience::Patience;
@@ -93,6 +96,8 @@ pub struct Policy {
     above: Option<Arc<str>>,
     /// Of which policy the limit is a share, if it is.
     part: Option<Part>,
+    /// What each key has of the policy above, whatever others ask.
+    guaranteed: Option<Quota>,
     /// How the limit is divided among tenants, if it is.
     fair: Option<Arc<Fair>>,
     is_unleased: bool,
@@ -131,6 +136,7 @@ impl Policy {
             penalty: None,
             above: None,
             part: None,
+            guaranteed: None,
             fair: None,
             is_unleased: false,
             is_unannounced: false,

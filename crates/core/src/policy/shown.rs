@@ -29,6 +29,7 @@ impl Policy {
             .at_once(algorithm.limits_concurrency())
             .announced(!self.is_unannounced);
         let rule = rule.by_hours(algorithm.hours_at_fn()).below(self.above());
+        let rule = rule.guaranteed(self.guarantee());
         rule.scaled_by(self.factor.clone())
     }
 

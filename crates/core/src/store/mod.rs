@@ -96,6 +96,12 @@ pub trait Store {
         false
     }
 
+    /// Returns whether its ledgers keep what a level of a tree is guaranteed: [`Policy::guaranteed`](crate::Policy::guaranteed). The
+    /// default is `false`: then building a limiter or a layer with such a policy is an error.
+    fn keeps_guarantees(&self) -> bool {
+        false
+    }
+
     /// Returns what a node needs to go on while this store is away, or `None` if the store is never away or
     /// handles that by itself.
     ///

@@ -4,6 +4,7 @@
 //! tables were made, and charges. If a page has changed since it was read, the decision starts anew.
 
 mod alternatives;
+mod guaranteeing;
 mod sharing;
 
 use std::hint::spin_loop;
@@ -12,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::blocks::Blocks;
 use super::fair::{Seat, Share};
+use super::guarantee::Siblings;
 use super::opened::Opened;
 use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
 use super::seqlock::Lock;
@@ -30,6 +32,8 @@ pub(super) struct Decision<'a> {
     parts: SmallVec<[Part<'a>; 8]>,
     /// The tenants of the parts whose limit is divided, by the places of the parts.
     seats: SmallVec<[(usize, Seat<'a>); 1]>,
+    /// The children of the parts that guarantee them something, by the places of the parts.
+    families: Vec<(usize, Siblings<'a>)>,
     clock: &'a dyn Clock,
     wanted: Wanted,
     purpose: Purpose,
@@ -90,6 +94,9 @@ pub(super) struct Part<'a> {
     alternative: Option<Alternative>,
     /// What the tenant may take, if the limit is divided.
     share: Option<Share>,
+    /// The units that have to be left beside the cost, and the units that the request may take, if the limit is guaranteed to others.
+    beside: u32,
+    granted: u32,
     /// Whether another part is charged in place of this one.
     is_passed: bool,
     /// Set if the limit depends on the hour, which none does without feature `calendar`.
@@ -105,6 +112,7 @@ impl<'a> Decision<'a> {
         Self {
             parts: SmallVec::new(),
             seats: SmallVec::new(),
+            families: Vec::new(),
             clock,
             wanted,
             purpose,
@@ -128,6 +136,7 @@ impl<'a> Decision<'a> {
             *outcomes = Outcomes::new(now);
             if let Ok(allowed) = self.attempt(&mut now, outcomes) {
                 self.conclude_shares(allowed, outcomes);
+                self.conclude_guarantees(allowed, outcomes);
                 outcomes.decided_at(now);
                 outcomes.put_in_order();
                 return allowed;
@@ -160,8 +169,10 @@ impl<'a> Decision<'a> {
         }
 
         self.ask_for_shares(now);
+        self.ask_for_guarantees(now)?;
         if self.purpose == Purpose::Take {
             self.share_out(now)?;
+            self.ask_for_guarantees(now)?;
         }
         let allowed = self.allows(now)?;
         self.look_for_room(allowed, now)?;
@@ -431,6 +442,8 @@ impl<'a> Part<'a> {
             effect,
             alternative: None,
             share: None,
+            beside: 0,
+            granted: u32::MAX,
             is_passed: false,
             hours: limit.as_ref().unwrap_or(&opened.first).hours(),
             lock: None,
@@ -459,7 +472,11 @@ impl<'a> Part<'a> {
 
     /// Returns whether the key may be charged.
     fn allows(&self, now: Micros) -> Result<bool, Changed> {
-        let ask = self.needed();
+        let needed = self.needed();
+        let ask = Ask {
+            cost: needed.cost.saturating_add(self.beside),
+            ..needed
+        };
         ask_tier!(self.tier, table => table.allows(&self.snapshot, ask, now))
     }
 
@@ -513,6 +530,11 @@ impl<'a> Part<'a> {
 
     /// Returns how many units the policy grants.
     fn remaining(&self, now: Micros) -> Result<u32, Changed> {
+        Ok(self.share_of(self.left(now)?).min(self.granted))
+    }
+
+    /// Returns how many units are left of the limit.
+    fn left(&self, now: Micros) -> Result<u32, Changed> {
         let mut outcomes = Outcomes::new(now);
         let mut sink = OutcomeSink {
             wanted: Wanted::Everything,
@@ -525,7 +547,7 @@ impl<'a> Part<'a> {
         };
         self.write_uncharged(ask, now, Some(true), &mut sink)?;
         let granted = outcomes.iter().next();
-        Ok(self.share_of(granted.map_or(0, |(_, outcome)| outcome.remaining())))
+        Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
     }
 
     /// Makes sure that the key has a slot, if it is to be charged.

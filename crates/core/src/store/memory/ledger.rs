@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::{Decision, Part, Purpose};
+use super::guarantee::Guarantee;
 use super::known::{self, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
@@ -32,7 +33,7 @@ pub struct MemoryLedger {
     has_penalties: bool,
     /// Whether any policy is on concurrency, so that requests hold slots.
     has_slots: bool,
-    /// Whether the limit of any policy is divided among tenants.
+    /// Whether the limit of any policy is divided among tenants, or guaranteed to the keys of another one.
     has_divisions: bool,
 }
 
@@ -41,7 +42,9 @@ impl MemoryLedger {
         let order_of_locking = ascending(policies.iter().map(|opened| opened.number as u64));
         let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
         let has_slots = policies.iter().any(Opened::takes_slots);
-        let has_divisions = policies.iter().any(|opened| opened.division.is_some());
+        let has_divisions = policies
+            .iter()
+            .any(|opened| opened.division.is_some() || opened.guarantee.is_some());
         Self {
             clock,
             seed,
@@ -160,10 +163,16 @@ impl MemoryLedger {
                 division.amend(ask.fingerprint, tenant, units, amendment);
             }
             if opened.amend_at_once(charge, ask, amendment, &self.clock) {
+                if self.has_divisions {
+                    self.amend_children(charge, charges, amendment);
+                }
                 continue;
             }
             let limit = opened.limit_of(charge);
             let of_key = opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
+            if of_key && self.has_divisions {
+                self.amend_children(charge, charges, amendment);
+            }
             answer = amendment.and(answer, of_key);
         }
         Ok(answer)
@@ -242,10 +251,14 @@ impl MemoryLedger {
                     && !charge.is_soft
                     && charge.alternative.is_none() =>
             {
-                if self.has_divisions
-                    && let Some(division) = &self.policies[charge.policy].division
-                {
-                    return self.decide_divided(charge, division, wanted, outcomes);
+                if self.has_divisions {
+                    let opened = &self.policies[charge.policy];
+                    if let Some(division) = &opened.division {
+                        return self.decide_divided(charge, division, wanted, outcomes);
+                    }
+                    if opened.guarantee.is_some() {
+                        return self.decide_as(charges, wanted, Purpose::Charge, outcomes);
+                    }
                 }
                 if let Some(limit) = charge.limit {
                     return self.decide_under_its_limit(charge, limit, wanted, outcomes);
@@ -446,17 +459,43 @@ impl MemoryLedger {
                 let limit = opened.limit_of(charge);
                 let part = Part::new(policy, opened, ask, limit, charge.effect());
                 let part = part.one_of(charge.alternative);
-                match &opened.division {
-                    None => decision.add(part),
-                    Some(division) => {
-                        let tenant = self.fingerprint(&charge.key);
-                        let seat = division.seat(ask.fingerprint, (tenant, charge.weight));
-                        decision.add_for(tenant, seat, part);
-                    }
+                if let Some(division) = &opened.division {
+                    let tenant = self.fingerprint(&charge.key);
+                    let seat = division.seat(ask.fingerprint, (tenant, charge.weight));
+                    decision.add_for(tenant, seat, part);
+                } else if let Some(guarantee) = &opened.guarantee {
+                    let child = self.child_of(guarantee, charges);
+                    let siblings = guarantee.siblings((ask.fingerprint, child), &opened.first);
+                    decision.add_beside(siblings, part);
+                } else {
+                    decision.add(part);
                 }
             }
         }
         true
+    }
+
+    /// Returns the key of the policy below, if the request is charged there.
+    fn child_of(&self, guarantee: &Guarantee, charges: &[Charge]) -> Option<u64> {
+        let mut charges = charges.iter();
+        let of_child = charges.find(|charge| charge.policy == guarantee.child)?;
+        Some(self.fingerprint(&of_child.key))
+    }
+
+    /// Follows an amendment that was made, if the policy guarantees anything.
+    fn amend_children(&self, charge: &Charge, charges: &[Charge], amendment: Amendment) {
+        let Some(opened) = self.policies.get(charge.policy) else {
+            return;
+        };
+        if let Some(guarantee) = &opened.guarantee
+            && !amendment.is_of_blocks()
+        {
+            let limit = opened.limit_of(charge).unwrap_or(opened.first);
+            let child = self.child_of(guarantee, charges);
+            let units = (charge.cost, self.clock.now());
+            let key = (self.fingerprint(&charge.key), child);
+            guarantee.amend(key, units, (&limit, amendment));
+        }
     }
 
     /// Returns whether the request of this charge holds slots.

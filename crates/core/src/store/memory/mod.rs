@@ -5,6 +5,7 @@ mod cell;
 mod driver;
 mod expiry;
 mod fair;
+mod guarantee;
 mod holding;
 mod in_words;
 mod known;
@@ -39,6 +40,7 @@ pub use self::snapshot::{RestoreStatus, Restored};
 pub use self::usage::Usage;
 
 use self::fair::Division;
+use self::guarantee::Guarantee;
 use self::opened::Opened;
 use self::seed::Seed;
 use self::snapshot::Past;
@@ -321,6 +323,10 @@ impl Store for MemoryStore {
         true
     }
 
+    fn keeps_guarantees(&self) -> bool {
+        true
+    }
+
     fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
         // A table that is locked twice would deadlock.
         check_names(policies.iter().map(Policy::name))?;
@@ -344,9 +350,14 @@ impl MemoryStore {
                 let tenants = tables.tenants(policy.name(), &algorithm, self.max_keys);
                 Division::of(&algorithm, fair, tenants)
             });
+            let guarantee = policy.guaranteed_below(policies).map(|(child, units)| {
+                let families = tables.families(policy.name(), &algorithm, self.max_keys);
+                Guarantee::new(child, units, families)
+            });
             Opened {
                 penalty: policy.named_penalty(),
                 division,
+                guarantee,
                 ..opened
             }
         });

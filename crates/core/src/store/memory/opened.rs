@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::fair::Division;
+use super::guarantee::Guarantee;
 use super::page_snapshot::{Ask, Counted};
 use super::prepared::Prepared;
 use super::slots::Slots;
@@ -33,6 +34,8 @@ pub(super) struct Opened {
     pub(super) penalty: Option<NamedPenalty>,
     /// How the limit is divided among tenants, if it is.
     pub(super) division: Option<Division>,
+    /// What the policy guarantees to the keys of the one below, if it guarantees anything.
+    pub(super) guarantee: Option<Guarantee>,
     /// The slots that requests hold under a policy on concurrency.
     pub(super) slots: Option<Arc<Slots>>,
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::blocks::Blocks;
 use super::fair::Tenants;
+use super::guarantee::Families;
 use super::opened::Opened;
 use super::opening::counter;
 use super::ordering::ascending;
@@ -34,6 +35,8 @@ pub(super) struct OpenTable {
     pub(super) counter: Weak<dyn Counter>,
     /// The tenants among whom its limits are divided.
     tenants: Weak<Tenants>,
+    /// The children to whom its keys guarantee a part.
+    families: Weak<Families>,
 }
 
 #[derive(Default)]
@@ -97,6 +100,7 @@ impl Tables {
                 blocks,
                 penalty: None,
                 division: None,
+                guarantee: None,
                 slots,
             };
         }
@@ -113,6 +117,7 @@ impl Tables {
             latest: algorithm,
             counter: Arc::downgrade(&counter),
             tenants: Weak::new(),
+            families: Weak::new(),
         };
         self.by_name.insert(name, table);
         Opened {
@@ -125,6 +130,7 @@ impl Tables {
             blocks,
             penalty: None,
             division: None,
+            guarantee: None,
             slots,
         }
     }
@@ -157,6 +163,25 @@ impl Tables {
             let made = Arc::new(Tenants::new(max_keys));
             if let Some(table) = table {
                 table.tenants = Arc::downgrade(&made);
+            }
+            made
+        })
+    }
+
+    /// Returns the children to whom the keys of an open policy guarantee a part. They belong to its table, as tenants do.
+    pub(super) fn families(
+        &mut self,
+        policy: &str,
+        algorithm: &Algorithm,
+        max_keys: usize,
+    ) -> Arc<Families> {
+        let name = (policy.to_owned(), algorithm.frame());
+        let table = self.by_name.get_mut(&name);
+        let families = table.as_ref().and_then(|table| table.families.upgrade());
+        families.unwrap_or_else(|| {
+            let made = Arc::new(Families::new(max_keys));
+            if let Some(table) = table {
+                table.families = Arc::downgrade(&made);
             }
             made
         })

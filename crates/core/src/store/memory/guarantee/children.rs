@@ -1,0 +1,360 @@
+//! What the children of a key have left of their guarantees.
+//!
+//! A child is active while it has asked within the last period. An active child has a *rest*, what it has not used of its guarantee, and a
+//! part of the rest is *backed*: so much of the level above is kept for this child alone. All backed parts together are never more
+//! than the level above has. A child that comes back finds its rest backed as far as nothing else is: the remainder is backed before
+//! anything is lent again, in the order in which the children have come.
+//!
+//! - What is backed passes if the level above has the cost.
+//! - The rest passes if the level above has the cost beside what is backed for the siblings.
+//! - More than the rest is borrowed: it passes if the level above has the cost beside the rests of the siblings.
+//!
+//! Amounts are whole parts of a unit, such that a rate in units a period is a whole number of parts a microsecond. A decision looks at
+//! each active child, so their number is bounded.
+
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+
+/// The most children of a key that are told apart.
+pub(super) const MOST: usize = 256;
+
+/// The name of all children together that are not told apart.
+const OTHERS: u64 = 0;
+
+/// The parts that come back in a microsecond at a rate of one unit a period. Many, since a rate is divided by the number of children.
+const FINE: u128 = 1 << 16;
+
+/// What the rule has to know of the level above, and of the guarantee.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    /// The units that the level above grants in a period, and at once.
+    pub(super) quota: u32,
+    pub(super) size: u32,
+    pub(super) period: Micros,
+    /// The units of a period that each child has.
+    pub(super) guaranteed: u32,
+    /// Whether units come back at the ends of windows, and not steadily.
+    pub(super) is_window: bool,
+}
+
+impl Scale {
+    /// Returns the scale of a guarantee under this limit of the level above, or `None` if that grants nothing.
+    pub(super) fn of(above: &Algorithm, guaranteed: u32) -> Option<Self> {
+        let limits = above.limits()?;
+        let (_, period, _) = above.frame();
+        let is_limited = limits.quota() > 0 && limits.size() > 0;
+        is_limited.then_some(Self {
+            quota: limits.quota(),
+            size: limits.size(),
+            period: period?.into(),
+            guaranteed,
+            is_window: matches!(above, Algorithm::FixedWindow(_)),
+        })
+    }
+
+    fn parts(&self, units: u32) -> u128 {
+        u128::from(units) * u128::from(self.period.get()) * FINE
+    }
+
+    /// Returns the whole units of these parts.
+    fn units(&self, parts: u128) -> u32 {
+        u32::try_from(parts / self.parts(1)).unwrap_or(u32::MAX)
+    }
+
+    fn units_above(&self, parts: u128) -> u32 {
+        u32::try_from(parts.div_ceil(self.parts(1))).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the parts that the level above grants in a microsecond.
+    fn rate(&self) -> u128 {
+        u128::from(self.quota) * FINE
+    }
+
+    /// Returns the parts of the guarantee of each of so many children that come back in a microsecond.
+    fn rate_of_each(&self, active: usize) -> u128 {
+        (u128::from(self.guaranteed) * FINE).min(self.rate() / active.max(1) as u128)
+    }
+
+    /// Returns the units that come back within a period and fit in at once.
+    fn whole(&self) -> u32 {
+        self.quota.min(self.size)
+    }
+
+    /// Returns the guarantee of each of so many children: what it has if it has used nothing. Together they fit into the level above.
+    fn most(&self, active: usize) -> u128 {
+        let own = self.parts(self.guaranteed) * u128::from(self.whole()) / u128::from(self.quota);
+        let most = own.min(self.parts(self.whole()) / active.max(1) as u128);
+        // What is less than a unit, nobody could take.
+        most - most % self.parts(1)
+    }
+
+    /// Returns how many children can have a unit each, at most.
+    fn told_apart(&self) -> usize {
+        MOST.min(self.whole() as usize)
+    }
+
+    fn window(&self, now: Micros) -> u64 {
+        now.get() / self.period.get()
+    }
+}
+
+/// The active children of a key, in the order in which they have come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Children {
+    /// The latest moment that was seen.
+    at: Micros,
+    each: Vec<Child>,
+}
+
+#[derive(Clone, Debug)]
+struct Child {
+    name: u64,
+    /// When it has last asked.
+    seen: Micros,
+    /// What it has used of its guarantee: in a window all that it has used.
+    used: u128,
+    backed: u128,
+}
+
+impl Child {
+    fn rest(&self, most: u128) -> u128 {
+        most.saturating_sub(self.used)
+    }
+
+    /// What it has borrowed of a bucket is not held against it.
+    fn forget_debt(&mut self, most: u128, scale: &Scale) {
+        if !scale.is_window {
+            self.used = self.used.min(most);
+        }
+    }
+}
+
+/// What a request of a child may take, in units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Claim {
+    backed: u32,
+    rest: u32,
+    /// What is backed for the siblings, and what they have left of their guarantees.
+    backed_of_others: u32,
+    rests_of_others: u32,
+    /// How many siblings are active, and how long until the last one lapses.
+    others: u32,
+    lapse: Micros,
+    /// Whether the request is of a child.
+    is_of_child: bool,
+}
+
+impl Claim {
+    /// Returns whether nothing but the limit of the level above decides.
+    pub(super) fn is_plain(&self) -> bool {
+        self.others == 0
+    }
+
+    /// Returns the units that the level above needs to have beside those of a request of this cost.
+    pub(super) fn beside(&self, cost: u32) -> u32 {
+        if cost <= self.backed {
+            0
+        } else if cost <= self.rest {
+            self.backed_of_others
+        } else {
+            self.rests_of_others
+        }
+    }
+
+    /// Returns how many units the child may take, after it has taken some, if so many are left of the level above.
+    pub(super) fn of(&self, left: u32, taken: u32) -> u32 {
+        let backed = self.backed.saturating_sub(taken).min(left);
+        let rest = self.rest.saturating_sub(taken);
+        let rest = rest.min(left.saturating_sub(self.backed_of_others));
+        let borrowed = left.saturating_sub(self.rests_of_others);
+        backed.max(rest).max(borrowed)
+    }
+
+    /// Returns how long a request waits, at most, that was refused while so many units were left of the level above: until its guarantee
+    /// is back, until enough is there beside what the siblings may claim, or until they have lapsed.
+    pub(super) fn wait(&self, cost: u32, left: u32, now: Micros, scale: &Scale) -> Micros {
+        let active = self.others as usize + usize::from(self.is_of_child);
+        let most = scale.most(active);
+        let most_of_others = scale.units_above(most * u128::from(self.others));
+        let is_guaranteed = self.is_of_child && scale.parts(cost) <= most;
+        let fits_beside = |others: u32| cost.saturating_add(others) <= scale.size;
+        if scale.is_window {
+            let end = Micros::new(scale.period.get() - now.get() % scale.period.get());
+            return if is_guaranteed || fits_beside(most_of_others) {
+                end
+            } else {
+                end.max(self.lapse)
+            };
+        }
+        let (rate, rate_of_each) = (scale.rate(), scale.rate_of_each(active));
+        let until = |lacking: u128, rate: u128| match rate {
+            0 => Micros::new(u64::MAX),
+            rate => Micros::wait(lacking.div_ceil(rate)),
+        };
+        let lacks = |units: u32| scale.parts(units.saturating_sub(left));
+        let has_cost = until(lacks(cost), rate);
+        let mut wait = has_cost.max(self.lapse);
+        if fits_beside(most_of_others) {
+            wait = wait.min(until(lacks(cost.saturating_add(most_of_others)), rate));
+        }
+        if is_guaranteed {
+            let lacking = scale.parts(cost).saturating_sub(scale.parts(self.backed));
+            wait = wait.min(until(lacking, rate_of_each).max(has_cost));
+        }
+        // While it waits, the rests of the siblings grow, and what is there is backed for those that have come before.
+        let others = self.rests_of_others;
+        let growth = rate_of_each * u128::from(self.others);
+        let needed = cost.saturating_add(others);
+        // Both sides are rounded to whole units.
+        let catches_up = until(lacks(needed.saturating_add(2)), rate.saturating_sub(growth));
+        let grown = u128::from(catches_up.get()).saturating_mul(growth);
+        let then = others.saturating_add(scale.units_above(grown));
+        if fits_beside(then.min(most_of_others.max(others))) {
+            wait = wait.min(catches_up);
+        }
+        wait
+    }
+}
+
+impl Children {
+    pub(super) fn len(&self) -> usize {
+        self.each.len()
+    }
+
+    /// Returns whether no child is active, so that nothing would change if all were forgotten.
+    pub(super) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
+        self.each.iter().all(|child| is_idle(child, now, scale))
+    }
+
+    /// Returns what a request of this child may take, which is active from now on, if so many units are left of the level above, and
+    /// so many children can be kept. A request without a child may only borrow.
+    pub(super) fn ask(
+        &mut self,
+        name: Option<u64>,
+        (now, left): (Micros, u32),
+        (scale, room): (&Scale, usize),
+    ) -> (Option<usize>, Claim) {
+        self.advance(now, scale);
+        let place = name.map(|name| self.find(name, (scale, room)));
+        let most = scale.most(self.each.len());
+        let mut free = scale.parts(left);
+        for child in &mut self.each {
+            // With one more, each has less.
+            child.forget_debt(most, scale);
+            child.backed = child.backed.min(child.rest(most));
+            free = free.saturating_sub(child.backed);
+        }
+        for child in &mut self.each {
+            let more = free.min(child.rest(most) - child.backed);
+            child.backed += more;
+            free -= more;
+        }
+        (place, self.claim(place, now, scale))
+    }
+
+    fn claim(&self, place: Option<usize>, now: Micros, scale: &Scale) -> Claim {
+        let most = scale.most(self.each.len());
+        let mut claim = Claim {
+            is_of_child: place.is_some(),
+            ..Claim::default()
+        };
+        let (mut backed, mut rests) = (0, 0);
+        for (at, child) in self.each.iter().enumerate() {
+            if Some(at) == place {
+                claim.backed = scale.units(child.backed);
+                claim.rest = scale.units(child.rest(most));
+                continue;
+            }
+            claim.others += 1;
+            backed += child.backed;
+            rests += child.rest(most);
+            let idle_at = child.seen.saturating_add(scale.period);
+            claim.lapse = claim.lapse.max(idle_at.saturating_sub(now));
+        }
+        claim.backed_of_others = scale.units_above(backed);
+        claim.rests_of_others = scale.units_above(rests);
+        claim
+    }
+
+    /// Charges a request that has passed, of the child at this place.
+    pub(super) fn charge(&mut self, place: usize, cost: u32, scale: &Scale) {
+        let most = scale.most(self.each.len());
+        let child = &mut self.each[place];
+        let parts = scale.parts(cost);
+        child.backed = child.backed.saturating_sub(parts);
+        child.used += parts;
+        child.forget_debt(most, scale);
+    }
+
+    /// Adds units to what a child has used, after the fact.
+    pub(super) fn use_up(&mut self, name: u64, units: u32, now: Micros, scaled: (&Scale, usize)) {
+        self.advance(now, scaled.0);
+        let place = self.find(name, scaled);
+        self.charge(place, units, scaled.0);
+    }
+
+    /// Gives units back to a child. They are there again, so they are backed.
+    pub(super) fn give_back(&mut self, name: u64, units: u32, now: Micros, scale: &Scale) {
+        self.advance(now, scale);
+        let most = scale.most(self.each.len());
+        if let Some(place) = self.place_of(name) {
+            let (child, parts) = (&mut self.each[place], scale.parts(units));
+            child.used = child.used.saturating_sub(parts);
+            child.backed = (child.backed + parts).min(child.rest(most));
+        }
+    }
+
+    fn place_of(&self, name: u64) -> Option<usize> {
+        let place = |name| self.each.iter().position(|child| child.name == name);
+        place(name).or_else(|| place(OTHERS))
+    }
+
+    /// Returns the place of a child that asks. One more than can be told apart shares the place of all others.
+    fn find(&mut self, name: u64, (scale, room): (&Scale, usize)) -> usize {
+        let known = self.each.iter().position(|child| child.name == name);
+        let place = known.unwrap_or_else(|| {
+            let is_told_apart = self.each.len() + 1 < scale.told_apart().min(room);
+            let name = if is_told_apart { name } else { OTHERS };
+            let known = self.each.iter().position(|child| child.name == name);
+            known.unwrap_or_else(|| {
+                self.each.push(Child {
+                    name,
+                    seen: self.at,
+                    used: 0,
+                    backed: 0,
+                });
+                self.each.len() - 1
+            })
+        });
+        self.each[place].seen = self.at;
+        place
+    }
+
+    /// Brings all children to this moment, and forgets those that are idle.
+    fn advance(&mut self, now: Micros, scale: &Scale) {
+        let before = std::mem::replace(&mut self.at, now);
+        if now < before {
+            // The clock has stepped back.
+            for child in &mut self.each {
+                child.seen = child.seen.min(now);
+            }
+        }
+        let passed = u128::from(now.saturating_sub(before).get());
+        let grown = scale.rate_of_each(self.each.len()) * passed;
+        self.each.retain(|child| !is_idle(child, now, scale));
+        let most = scale.most(self.each.len());
+        let is_new = scale.is_window && scale.window(now) > scale.window(before);
+        for child in &mut self.each {
+            if is_new {
+                (child.used, child.backed) = (0, most);
+            } else if !scale.is_window {
+                child.used = child.used.saturating_sub(grown);
+                child.backed = (child.backed + grown).min(child.rest(most));
+            }
+        }
+    }
+}
+
+fn is_idle(child: &Child, now: Micros, scale: &Scale) -> bool {
+    now.saturating_sub(child.seen) >= scale.period
+}

@@ -1,0 +1,280 @@
+//! The guarantees of children, such as those of the teams of an organisation: [`children`] has the rule.
+//!
+//! Children are kept beside the states of the policy above, by the fingerprint of its key. A decision locks the children of its keys
+//! first, in the order of the tables, and then decides as any other.
+
+mod children;
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::children::{Children, Claim, Scale};
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::decision::Outcome;
+use crate::store::Amendment;
+use crate::store::hashed::Hashed;
+
+/// The children of the keys of a policy.
+#[derive(Debug)]
+pub(super) struct Families {
+    shards: [Mutex<Shard>; SHARDS],
+    /// How many children each shard keeps, about: each key has one more.
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    places: HashMap<u64, usize, BuildHasherDefault<Hashed<SHARDS>>>,
+    /// The children of each key, which stands beside them.
+    each: Vec<(u64, Children)>,
+    /// How many children all of them have.
+    children: usize,
+    /// The next key to visit.
+    hand: usize,
+}
+
+const SHARDS: usize = 16;
+
+/// How many keys are visited for a new one, at most.
+const VISITS: usize = 4;
+
+/// The guarantee that a policy gives to the keys of the one below, as a ledger knows it.
+#[derive(Debug)]
+pub(super) struct Guarantee {
+    /// The policy below.
+    pub(super) child: usize,
+    /// The units of a period that each of its keys has.
+    units: u32,
+    families: Arc<Families>,
+}
+
+/// The children of one key, locked, and the one that asks.
+pub(super) struct Siblings<'a> {
+    shard: MutexGuard<'a, Shard>,
+    root: u64,
+    /// The place of the key; `None` if it is not kept.
+    place: Option<usize>,
+    /// The child, if the policy below counts the request.
+    child: Option<u64>,
+    units: u32,
+    /// The limit of the table.
+    first: &'a Algorithm,
+    most: usize,
+    asked: Option<Asked>,
+}
+
+/// What a request may take, as of a moment.
+#[derive(Clone, Copy)]
+struct Asked {
+    child: Option<usize>,
+    claim: Claim,
+    scale: Scale,
+    left: u32,
+    now: Micros,
+}
+
+impl Families {
+    pub(super) fn new(max_keys: usize) -> Self {
+        Self {
+            shards: Default::default(),
+            most: max_keys.div_ceil(SHARDS),
+        }
+    }
+}
+
+impl Guarantee {
+    pub(super) fn new(child: usize, units: u32, families: Arc<Families>) -> Self {
+        Self {
+            child,
+            units,
+            families,
+        }
+    }
+
+    /// Locks the children of a key. The keys are fingerprints.
+    pub(super) fn siblings<'a>(
+        &'a self,
+        (root, child): (u64, Option<u64>),
+        first: &'a Algorithm,
+    ) -> Siblings<'a> {
+        #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+        let shard = &self.families.shards[root as usize % SHARDS];
+        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        Siblings {
+            place: shard.places.get(&root).copied(),
+            shard,
+            root,
+            child,
+            units: self.units,
+            first,
+            most: self.families.most,
+            asked: None,
+        }
+    }
+
+    /// Follows an amendment of the state of a key, which has this limit.
+    pub(super) fn amend(
+        &self,
+        (root, child): (u64, Option<u64>),
+        (units, now): (u32, Micros),
+        (limit, amendment): (&Algorithm, Amendment),
+    ) {
+        let mut siblings = self.siblings((root, child), limit);
+        let Some(scale) = Scale::of(limit, self.units) else {
+            return;
+        };
+        match amendment {
+            Amendment::Settle | Amendment::Add(_) => {
+                if let Some(child) = child {
+                    siblings.with_children((now, scale), |children, room| {
+                        children.use_up(child, units, now, (&scale, room));
+                    });
+                }
+            }
+            Amendment::Refund | Amendment::TakeBack(_) => {
+                if let (Some(child), Some(children)) = (child, siblings.children()) {
+                    children.give_back(child, units, now, &scale);
+                }
+            }
+            Amendment::Reset => siblings.forget(),
+            Amendment::Release
+            | Amendment::GiveBack(_)
+            | Amendment::Block(_)
+            | Amendment::Unblock
+            | Amendment::Override(..)
+            | Amendment::EndOverride => {}
+        }
+    }
+}
+
+impl Siblings<'_> {
+    /// Finds out what the request may take, if so many units are left of the key, which may have a limit of its own. Returns a function
+    /// of the cost: the units that have to be there beside it, and the units that the request may take at most.
+    pub(super) fn ask(
+        &mut self,
+        (left, now): (u32, Micros),
+        limit: Option<&Algorithm>,
+        is_charged: bool,
+    ) -> impl Fn(u32) -> (u32, u32) + use<> {
+        let limit = limit.unwrap_or(self.first);
+        let asked = Scale::of(limit, self.units).map(|scale| {
+            let child = self.child;
+            let asks = move |children: &mut Children, room| {
+                children.ask(child, (now, left), (&scale, room))
+            };
+            let answer = if is_charged {
+                self.with_children((now, scale), asks)
+            } else {
+                let mut children = self.children().cloned().unwrap_or_default();
+                Some(asks(&mut children, usize::MAX))
+            };
+            let (child, claim) = answer.unwrap_or_default();
+            Asked {
+                child,
+                claim,
+                scale,
+                left,
+                now,
+            }
+        });
+        self.asked = asked;
+        move |cost| match asked {
+            Some(Asked { claim, .. }) => (claim.beside(cost), claim.of(left, 0)),
+            None => (0, left),
+        }
+    }
+
+    /// Charges the child that has asked.
+    pub(super) fn charge(&mut self, cost: u32) {
+        if let Some(Asked { child, scale, .. }) = self.asked
+            && let (Some(child), Some(children)) = (child, self.children())
+        {
+            children.charge(child, cost, &scale);
+        }
+    }
+
+    /// Writes into an outcome what is left for the child, and how long it waits. `taken` is what this request has taken.
+    pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
+        let Some(asked) = self.asked.filter(|asked| !asked.claim.is_plain()) else {
+            return;
+        };
+        let Asked {
+            claim,
+            scale,
+            left,
+            now,
+            ..
+        } = asked;
+        let remaining = claim.of(outcome.remaining(), taken);
+        if outcome.is_allowed() {
+            *outcome = outcome.with_remaining(remaining);
+        } else if !outcome.is_blocked() && cost <= scale.size {
+            let wait = claim.wait(cost, left, now, &scale);
+            let wait = wait.max(outcome.retry_micros().unwrap_or_default());
+            let wait = wait.max(Micros::new(1));
+            *outcome = outcome.with_remaining(remaining).denied(Some(wait));
+        }
+    }
+
+    /// Acts on the children, which are kept from now on if there is room, and on how many there may be.
+    fn with_children<T>(
+        &mut self,
+        (now, scale): (Micros, Scale),
+        act: impl FnOnce(&mut Children, usize) -> T,
+    ) -> Option<T> {
+        let shard = &mut *self.shard;
+        if self.place.is_none() {
+            self.place = shard.make_place(self.root, self.most, now, &scale);
+        }
+        let others = shard.children;
+        let children = &mut shard.each[self.place?].1;
+        let before = children.len();
+        let room = self.most.saturating_sub(others - before).max(1);
+        let answer = act(children, room);
+        shard.children = others + children.len() - before;
+        Some(answer)
+    }
+
+    fn children(&mut self) -> Option<&mut Children> {
+        let place = self.place?;
+        Some(&mut self.shard.each[place].1)
+    }
+
+    /// Forgets the children: the key is as a new one.
+    fn forget(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.shard.forget(place);
+        }
+    }
+}
+
+impl Shard {
+    /// Makes a place for a key, if there is room. Keys without active children are forgotten.
+    fn make_place(&mut self, root: u64, most: usize, now: Micros, scale: &Scale) -> Option<usize> {
+        for _ in 0..VISITS.min(self.each.len()) {
+            let last = self.each.len() - 1;
+            self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
+            if self.each[self.hand].1.are_idle(now, scale) {
+                self.forget(self.hand);
+            }
+        }
+        if self.each.len() >= most {
+            return None;
+        }
+        let place = self.each.len();
+        self.each.push((root, Children::default()));
+        self.places.insert(root, place);
+        Some(place)
+    }
+
+    fn forget(&mut self, place: usize) {
+        let (key, children) = self.each.swap_remove(place);
+        self.children -= children.len();
+        self.places.remove(&key);
+        if let Some((moved, _)) = self.each.get(place) {
+            self.places.insert(*moved, place);
+        }
+    }
+}
