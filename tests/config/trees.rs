@@ -515,3 +515,85 @@ fn a_log_is_replayed_through_a_tree() {
     let replayed = replay.decide(at, keyless, None, None, None);
     assert!(matches!(replayed, Replayed::WithoutKey), "{replayed:?}");
 }
+
+const GUARANTEED: &str = r#"
+[policies.spend]
+algorithm = "fixed-window"
+levels = [
+    { name = "org", key = { header = "x-org" }, quota = "10/hour" },
+    { name = "team", key = { header = "x-team" }, quota = "8/hour", guaranteed = "3/hour" },
+]
+"#;
+
+#[test]
+fn a_level_is_guaranteed_a_part_of_the_level_above() {
+    let config = config(GUARANTEED);
+    let layer = layer(&config);
+    let by = |team: &str| send(&layer, of("acme", team)).status;
+    assert_eq!(by("blue"), 200);
+    let red: Vec<u16> = (0..8).map(|_| by("red")).collect();
+    assert_eq!(red, [200, 200, 200, 200, 200, 200, 200, 429]);
+    assert_eq!([by("blue"), by("blue"), by("blue")], [200, 200, 429]);
+    let understood = config.understood().to_string();
+    assert!(
+        understood.contains("fixed-window 8/hour, 3/hour guaranteed"),
+        "{understood}"
+    );
+    let request = of("acme", "blue").body(()).unwrap();
+    let explained = config.explain(&request, None, None).to_string();
+    assert!(
+        explained.contains("fixed-window 8/hour, 3/hour guaranteed"),
+        "{explained}"
+    );
+    // A share may have a guarantee, too.
+    let share = GUARANTEED.replace("quota = \"8/hour\"", "share = 0.8");
+    let layer = crate::scene::layer(&crate::scene::config(&share));
+    let by = |team: &str| send(&layer, of("acme", team)).status;
+    assert_eq!(by("blue"), 200);
+    let red = (0..9).filter(|_| by("red") == 200).count();
+    assert_eq!(red, 7);
+}
+
+#[test]
+fn a_guarantee_that_cannot_be_kept_is_told_with_its_line() {
+    for (from, to, remedy) in [
+        (
+            "\"3/hour\"",
+            "\"3/minute\"",
+            "in the period of the level above",
+        ),
+        ("\"3/hour\"", "\"11/hour\"", "at most 10"),
+        ("\"3/hour\"", "\"9/hour\"", "at most the limit of the level"),
+        ("\"3/hour\"", "\"0/hour\"", "at least 1"),
+        ("\"3/hour\"", "\"3\"", "such as 100/minute"),
+        ("\"3/hour\"", "3", "3 is not text"),
+        ("fixed-window", "anchored-window", "a `FixedWindow`"),
+        (
+            "quota = \"10/hour\"",
+            "quota = \"10/hour\", wait_up_to = \"1s\"",
+            "`wait_up_to`",
+        ),
+    ] {
+        let told = mistakes(&GUARANTEED.replace(from, to));
+        assert_eq!(told.len(), 1, "{to}: {told:#?}");
+        assert!(told[0].contains(remedy), "{to}: {told:#?}");
+        assert!(told[0].contains("levels[1].guaranteed"), "{to}: {told:#?}");
+    }
+    let root = "quota = \"10/hour\", guaranteed = \"3/hour\"";
+    let told = mistakes(&GUARANTEED.replace("quota = \"10/hour\"", root));
+    assert!(told[0].contains("nothing is above the root"), "{told:#?}");
+    let outside = "[policies.a]\nkey = \"global\"\nquota = \"9/hour\"\nguaranteed = \"3/hour\"\n";
+    let told = mistakes(outside);
+    assert!(
+        told[0].contains("field \"guaranteed\" is unknown"),
+        "{told:#?}"
+    );
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_store_in_redis_keeps_no_guarantee() {
+    let text = format!("{GUARANTEED}\n[store]\nredis = \"redis://127.0.0.1:1\"\n");
+    let told = mistakes(&text).join("\n");
+    assert!(told.contains("only the state of this process"), "{told}");
+}

@@ -113,7 +113,8 @@ impl Config {
     pub fn understood(&self) -> Explained {
         let policies = self.settings.policies.iter();
         let rows = policies.map(|(name, algorithm)| {
-            let says = format!("{algorithm}{}", self.in_money(name, algorithm));
+            let mut says = format!("{algorithm}{}", self.in_money(name, algorithm));
+            self.tell_guarantee(name, &mut says);
             self.row(name, says, &[LimitRule::Policy])
         });
         Explained {
@@ -128,6 +129,13 @@ impl Config {
     /// Returns how many levels are above a policy in its tree.
     fn depth(&self, policy: &str) -> usize {
         self.settings.depths.get(policy).copied().unwrap_or(0)
+    }
+
+    /// Says what each key of a level is guaranteed of the level above.
+    fn tell_guarantee(&self, policy: &str, says: &mut String) {
+        if let Some(quota) = self.settings.guarantees.get(policy) {
+            let _ = write!(says, ", {quota} guaranteed");
+        }
     }
 
     /// Returns the unit of a policy that counts money.
@@ -296,6 +304,7 @@ impl Config {
                 if cost != 1 || unit.is_some() {
                     let _ = write!(says, ", cost {}", shown(cost, unit));
                 }
+                self.tell_guarantee(policy, &mut says);
                 if is_shared {
                     says.push_str(", together with all requests without a key");
                 }

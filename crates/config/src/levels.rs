@@ -2,10 +2,13 @@
 
 use super::policy::{POLICY, ReadPolicy, part, policy};
 use super::shape::{Field, Fields, Shape};
+use super::store::ReadStore;
 use super::tree::{Value, quoted};
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, TableAt};
+use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::policy::Policy;
+use tower_ratelimit::quota::Quota;
 
 static OWN: Vocabulary<()> = Vocabulary(&[
     setting("name")
@@ -14,9 +17,12 @@ static OWN: Vocabulary<()> = Vocabulary(&[
     setting("share")
         .says("The share of the limit of the level above, from 0.000001 to 1, in place of a limit.")
         .together(Shape::Decimal),
+    setting("guaranteed")
+        .says("What each key of the level has of the level above, whatever others ask, in the period of that one: \"100/minute\".")
+        .together(Shape::Text),
 ]);
 
-/// The settings of a level: a name, a share, and those of a policy.
+/// The settings of a level: a name, a share, a guarantee, and those of a policy.
 pub(super) struct LevelFields;
 
 impl Fields for LevelFields {
@@ -73,6 +79,15 @@ impl<'w> Declared<'w> {
             table,
             share_of: None,
         }
+    }
+
+    /// Adds what each key has of the level above.
+    fn guaranteed(mut self, quota: Option<Quota>) -> Self {
+        if let (Some(policy), Some(quota)) = (&mut self.policy, quota) {
+            policy.keyed = policy.keyed.clone().guaranteed(quota);
+            policy.unkeyed = policy.unkeyed.clone().guaranteed(quota);
+        }
+        self
     }
 
     /// Reads a level below this one, which has a share of its limit.
@@ -149,8 +164,9 @@ fn level<'w>(
         return at.refuse("a level of a tree is not divided among tenants; leave it out, and divide the limit of a policy beside the tree");
     }
     let name = format!("{tree}.{name}");
+    let guaranteed = guaranteed(&table, place == 0);
     let Some(share) = share else {
-        return Some(Declared::read(name, table));
+        return Some(Declared::read(name, table).guaranteed(guaranteed));
     };
     if place == 0 {
         return share.refuse(
@@ -159,7 +175,7 @@ fn level<'w>(
     }
     let number = number(&share);
     // A level without a name has told of its mistake.
-    Some(match above {
+    let declared = match above {
         Some(above) => above.share(name, table, number),
         None => Declared {
             policy: part(&name, &table, None),
@@ -167,7 +183,44 @@ fn level<'w>(
             table,
             share_of: None,
         },
-    })
+    };
+    Some(declared.guaranteed(guaranteed))
+}
+
+/// Reads what each key of a level has of the level above.
+fn guaranteed(table: &TableAt<'_>, is_root: bool) -> Option<Quota> {
+    let at = table.get("guaranteed")?;
+    if is_root {
+        return at.refuse("nothing is above the root, of which it could have a part; leave it out");
+    }
+    at.made(at.text()?.parse())
+}
+
+/// Rejects a guarantee that the level above, the other policies or the store cannot keep.
+pub(super) fn check_guarantees(
+    tables: &[(String, TableAt<'_>)],
+    (limiter, policies): (&LimiterBuilder, Vec<Policy>),
+    store: Option<&ReadStore>,
+) -> Option<()> {
+    let guaranteeing = |(_, table): &&(String, TableAt<'_>)| table.get("guaranteed").is_some();
+    let Some((_, first)) = tables.iter().find(guaranteeing) else {
+        return Some(());
+    };
+    let at = first.get("guaranteed")?;
+    if store.is_some_and(ReadStore::is_shared) {
+        return at.refuse("only the state of this process keeps guarantees; leave the table [store] out, or `guaranteed`");
+    }
+    let Err(error) = limiter.clone().policies(policies).build() else {
+        return Some(());
+    };
+    if error.field() != "guaranteed" {
+        // Told elsewhere.
+        return Some(());
+    }
+    let its = |(name, _): &&(String, TableAt<'_>)| error.value().ends_with(&quoted(name));
+    let its = tables.iter().filter(guaranteeing).find(its);
+    let at = its.and_then(|(_, table)| table.get("guaranteed"));
+    at.unwrap_or(&first.at).refuse(error.to_string())
 }
 
 /// Reads a share.

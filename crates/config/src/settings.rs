@@ -16,8 +16,7 @@ use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
 use super::fair;
 use super::first_of::{self, FirstOf};
 use super::keys::{KEY, networks};
-use super::levels::Declared;
-use super::levels::LevelFields;
+use super::levels::{self, Declared, LevelFields};
 use super::limits::LIMIT;
 use super::load;
 use super::money::{PRICE, prices_or_none};
@@ -39,6 +38,7 @@ use tower_ratelimit::key::{self, Forwarding, Head, Proxies, Secret};
 use tower_ratelimit::limiter::{Limiter, LimiterBuilder};
 use tower_ratelimit::middleware::{RateLimitLayer, RateLimitLayerBuilder, ReadJsonLayer};
 use tower_ratelimit::policy::{Modes, Policy};
+use tower_ratelimit::quota::Quota;
 use tower_ratelimit_adapt::Adapt;
 use tower_ratelimit_adapt::middleware::AdaptiveConcurrencyLayer;
 
@@ -221,6 +221,8 @@ pub(super) struct Settings {
     pub(super) policies: Vec<(String, Algorithm)>,
     /// How many levels of its tree are above a policy, for those below a root.
     pub(super) depths: HashMap<String, usize>,
+    /// What each key of a level is guaranteed of the level above.
+    pub(super) guarantees: HashMap<String, Quota>,
     /// The same limits, each by the name under which the policy began.
     pub(super) states: Vec<(String, Algorithm)>,
     /// What each of them counts.
@@ -405,7 +407,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let (layer, limiter, groups) =
         first_of::declare(groups?, (layer, limiter), &tables, read_store)?;
     warn_of_pointless(&root, &tables, &layer, &groups);
-    fair::check(&tables, (&limiter, unkeyed_of(&policies)), read_store)?;
+    check_parts(&tables, (&limiter, &policies), read_store)?;
     warn_of_needless_prices(&root, &policies);
     let limits = policies.iter().map(|policy| &policy.unkeyed);
     let (bodies, read_json) = bodies?;
@@ -417,6 +419,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             .map(|policy| policy.counts.clone())
             .collect(),
         depths: depths(&policies),
+        guarantees: guarantees(&policies),
         states: limits
             .clone()
             .map(|policy| (policy.as_ref().first_name().to_owned(), *policy.algorithm()))
@@ -458,6 +461,16 @@ fn declared_policies<'a>(root: &TableAt<'a>) -> Option<Vec<Declared<'a>>> {
     policies(root.need("policies", remedy)?)
 }
 
+/// Rejects limits that are divided, or guaranteed in part, where the policies together or the store do not go with that.
+fn check_parts(
+    tables: &[(String, TableAt<'_>)],
+    (limiter, policies): (&LimiterBuilder, &[ReadPolicy]),
+    store: Option<&ReadStore>,
+) -> Option<()> {
+    fair::check(tables, (limiter, unkeyed_of(policies)), store)?;
+    levels::check_guarantees(tables, (limiter, unkeyed_of(policies)), store)
+}
+
 /// Returns how many levels are above each policy that is below a root. A level follows the one above it.
 fn depths(policies: &[ReadPolicy]) -> HashMap<String, usize> {
     let mut depths = HashMap::new();
@@ -468,6 +481,13 @@ fn depths(policies: &[ReadPolicy]) -> HashMap<String, usize> {
         }
     }
     depths
+}
+
+/// Returns what the keys of each level are guaranteed.
+fn guarantees(policies: &[ReadPolicy]) -> HashMap<String, Quota> {
+    let each = policies.iter().map(|policy| policy.keyed.as_ref());
+    let guaranteed = each.filter_map(|rule| Some((rule.name().to_owned(), rule.guarantee()?)));
+    guaranteed.collect()
 }
 
 /// Lets requests other than those of Envoy pass without a limit, if there are no policies.
