@@ -188,11 +188,12 @@ impl GuardedRequest {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Option<Self> {
-        let charges = charges.iter().filter(|charge| charge.is_reserved);
-        let reservation = ReservationGuard::of(limiter, charges, outcomes);
+        let reserved = charges.iter().filter(|charge| charge.is_reserved);
+        let mut reservation = ReservationGuard::of(limiter, reserved, outcomes);
         if reservation.is_empty() {
             return None;
         }
+        reservation.spill_among(charges);
         let prompt = settlements
             .reads_bodies()
             .then(|| declared_length(request.headers()));

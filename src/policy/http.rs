@@ -303,15 +303,23 @@ impl Policy<Http> {
         self
     }
 
-    /// Describes the key, or the root of it, if the policy counts requests of every kind and it is known what it reads.
-    pub(crate) fn always_counts(&self, are_roots: bool) -> Option<String> {
+    /// Describes the key, or the root of it, if the policy counts requests of every kind and it is known what it reads. `is_level`
+    /// says whether it is one of several levels of a tree.
+    pub(crate) fn always_counts(&self, are_roots: bool, is_level: bool) -> Option<String> {
         let Http { key, when, .. } = &self.reads;
         let known = if are_roots {
             key.root()
         } else {
             key.identity()
         };
-        known.filter(|_| when.is_none() && self.rule.is_limited())
+        let known = known.filter(|_| when.is_none() && self.rule.is_limited())?;
+        // An operation is a part of the key. That of a level stays with the root.
+        let is_by_operation = self.rule.has_operations() && !(are_roots && is_level);
+        Some(if is_by_operation {
+            format!("{known} by operation")
+        } else {
+            known
+        })
     }
 
     /// Describes this policy for the comparison with others. Each policy may apply to some requests only.

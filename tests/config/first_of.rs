@@ -214,6 +214,60 @@ fn leases_and_different_slots_of_a_cluster_are_refused() {
     );
 }
 
+/// What an answer costs beyond the plan goes to the credits.
+#[test]
+fn a_group_may_spill() {
+    let list = "[\"plan\", \"credits\", \"pool\"]";
+    let spilling = format!("{{ of = {list}, spill = true }}");
+    let config = config(&with(list, &spilling));
+    let limiter = config.limiter().unwrap();
+    now(limiter.reserve("ann", 1)).unwrap().settle(3);
+    let inspection = now(limiter.inspect("ann")).unwrap();
+    let used: Vec<_> = inspection
+        .policies()
+        .map(|(name, told)| (name, told.used()))
+        .collect();
+    assert!(
+        used.contains(&("plan", 1)) && used.contains(&("credits", 2)),
+        "{used:?}"
+    );
+    let understood = config.understood();
+    let says = understood.rows().last().unwrap().says().to_owned();
+    assert!(says.contains("beyond it goes to the next"), "{says}");
+
+    let told = |to: &str| mistakes(&with(list, to));
+    let one = told("{ of = [\"plan\"], spill = true }");
+    assert!(
+        one[0].contains("first_of.spend.of: one policy alone"),
+        "{one:#?}"
+    );
+    let none = told("{ spill = true }");
+    assert!(none[0].contains("`of` is missing"), "{none:#?}");
+    let flag = told(&spilling.replace("true", "1"));
+    assert!(
+        flag[0].contains("first_of.spend.spill: 1 is not true or false"),
+        "{flag:#?}"
+    );
+}
+
+/// A unit of one is a unit of the next.
+#[test]
+fn members_that_count_other_units_cannot_spill() {
+    let of = |spill: bool| {
+        format!(
+            "[policies.plan]\nbudget = \"5.00/day\"\ncost = 1\nkey = \"global\"\n[policies.credits]\nquota = \"9/day\"\nkey = \"global\"\n\
+             [first_of]\nspend = {{ of = [\"plan\", \"credits\"], spill = {spill} }}\n"
+        )
+    };
+    let told = mistakes(&of(true));
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(
+        told[0].contains("\"plan\" and \"credits\" count other units"),
+        "{told:#?}"
+    );
+    assert!(of(false).parse::<Config>().is_ok());
+}
+
 #[test]
 fn what_was_understood_shows_the_groups() {
     let understood = config(SPEND).understood();

@@ -143,6 +143,7 @@ fn the_schema_refuses_each_wrong_type_that_the_reader_refuses() {
     let validator = jsonschema::validator_for(&schema()).unwrap();
     let good = json!({ "policies": { "a": { "key": "global", "quota": "1/day" } } });
     assert!(validator.is_valid(&good));
+    let level = |name| json!({ "name": name, "key": "global", "quota": "1/day" });
     for (path, wrong) in [
         ("/policies/a/kye", json!("global")),
         ("/policies/a/limit", json!("10k")),
@@ -158,6 +159,19 @@ fn the_schema_refuses_each_wrong_type_that_the_reader_refuses() {
         ("/plans", json!({ "free": { "a": [] } })),
         ("/store", json!({ "redis": { "evn": "A" } })),
         ("/responses", json!({ "dialects": ["draft-12"] })),
+        ("/first_of", json!({ "spend": ["a"] })),
+        ("/first_of", json!({ "spend": { "spill": true } })),
+        ("/first_of", json!({ "spend": { "of": ["a"] } })),
+        ("/policies/a", json!({ "levels": [] })),
+        ("/policies/a", json!({ "levels": vec![level("b"); 9] })),
+        (
+            "/policies/a",
+            json!({ "levels": [{ "key": "global", "quota": "1/day" }] }),
+        ),
+        (
+            "/policies/a",
+            json!({ "levels": [{ "name": "b", "fair": "api_key" }] }),
+        ),
         ("/nodes", json!(-1)),
         ("/unknown", json!(1)),
     ] {

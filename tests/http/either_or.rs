@@ -6,6 +6,7 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::key::Key;
 use tower_ratelimit::plan::{KeyLimits, Plan, Resolved, Resolver};
 use tower_ratelimit::policy::{Http, NoKey, Settle};
 use tower_ratelimit::{Decision, FixedWindow, MemoryStore, Policy, RateLimitLayer, key};
@@ -138,6 +139,28 @@ async fn the_policy_that_pays_is_settled_at_the_end() {
     }
     // After each settlement of the plan 1 of its 6 units is used: 5 are left, then 4.
     assert_eq!(payers, ["plan", "plan", "credits"]);
+}
+
+/// The credits are not settled by themselves, and take what the plan has no room for.
+#[tokio::test]
+async fn what_an_answer_costs_beyond_the_plan_goes_to_the_credits() {
+    let settle = Settle::from_ending(|_| Some(5));
+    let plan = day("plan", 3).estimate(1).settle(settle);
+    let layer = RateLimitLayer::builder()
+        .policies([plan, day("credits", 4)])
+        .first_of("spend", ["plan", "credits"])
+        .spill("spend")
+        .build()
+        .unwrap();
+    let service = layer.layer(service_fn(async |_: Request<Body>| {
+        Ok::<_, Infallible>(Response::new(Full::<bytes::Bytes>::from("done")))
+    }));
+    let request = Request::new(Body::empty());
+    let response = service.clone().oneshot(request).await.unwrap();
+    drop(response);
+    let inspection = layer.limiter().inspect(Key::GLOBAL).await.unwrap();
+    let used: Vec<_> = inspection.policies().map(|(_, told)| told.used()).collect();
+    assert_eq!(used, [3, 2]);
 }
 
 #[tokio::test(start_paused = true)]

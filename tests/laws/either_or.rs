@@ -14,7 +14,7 @@ use tower_ratelimit::{
 use crate::property::{check_at, seeds};
 use crate::support::driver::{Seen, micros, now};
 use crate::support::items::Map;
-use crate::support::model::{Model, Rule, decide_first_of};
+use crate::support::model::{Model, Rule, decide_first_of, spill};
 use crate::support::{buckets, windows};
 
 /// New Year 2024, midnight UTC, in microseconds.
@@ -183,6 +183,44 @@ fn the_first_member_with_room_pays_and_a_wait_is_the_shortest_that_works<C: Choo
     });
 }
 
+fn what_an_answer_costs_beyond_a_member_goes_to_the_next_ones<C: Chooser>() {
+    let gap = prop_oneof![Just(0), 1_u64..4_000_000, Just(1_000_000)];
+    let requests = vec((gap, 1_u32..5, 0_u32..9), 1..20);
+    let cases = (vec(drawn(), 2..5), requests);
+    check_at(seeds!(either_or), C::PRICE, cases, &|(drawn, requests)| {
+        let declared = named("member", drawn);
+        let order: Vec<String> = declared.iter().map(|it| it.name().to_owned()).collect();
+        let builder = Limiter::builder().policies(declared);
+        let limiter = C::new(builder.first_of("spend", order.clone()).spill("spend"));
+        let mut members: Vec<Model> = drawn.iter().map(|it| it.model()).collect();
+        let mut at = START;
+        for &(gap, estimate, more) in requests {
+            at += gap;
+            let expected = decide_first_of(&mut [], &mut members, at, estimate);
+            let reservation = limiter.ask(at, |it| it.reserve("ann", estimate));
+            let payer = reservation.decision().payer("spend");
+            let payer = payer.map(|payer| order.iter().position(|name| name == payer).unwrap());
+            prop_assert_eq!(payer, expected.ok());
+            if let Some(payer) = payer {
+                spill(&mut members, payer, at, more);
+            }
+            reservation.settle(estimate + more);
+            let inspection = limiter.ask(at, |it| it.inspect("ann"));
+            let left: Vec<u32> = inspection
+                .policies()
+                .map(|(_, it)| it.remaining())
+                .collect();
+            let expected = members.clone();
+            let expected: Vec<u32> = expected
+                .into_iter()
+                .map(|mut model| model.decide(at, 0).remaining)
+                .collect();
+            prop_assert_eq!(left, expected, "{} and {} more at {}", estimate, more, at);
+        }
+        Ok(())
+    });
+}
+
 /// An operation on two groups and a policy that is always charged.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -324,9 +362,11 @@ macro_rules! mount {
 
 mount! {
     memory: super::InMemory:
-        the_first_member_with_room_pays_and_a_wait_is_the_shortest_that_works;
+        the_first_member_with_room_pays_and_a_wait_is_the_shortest_that_works
+        what_an_answer_costs_beyond_a_member_goes_to_the_next_ones;
     shared: super::Shared:
         the_first_member_with_room_pays_and_a_wait_is_the_shortest_that_works
+        what_an_answer_costs_beyond_a_member_goes_to_the_next_ones
         every_store_tells_what_this_process_would;
     #[cfg(feature = "redis")]
     redis: crate::redis::ChoosingInRedis:

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{self, IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
-use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::policy::{Http, NoKey};
 use tower_ratelimit::store::{Lease, Store};
 use tower_ratelimit::{
@@ -154,6 +154,47 @@ async fn the_one_that_pays_is_settled() {
         (left[1] > 0 && left[3] > 95).then_some(left)
     });
     assert_eq!(settled.await, [0, 2, 1, 97]);
+}
+
+#[tokio::test]
+async fn what_an_answer_costs_beyond_one_member_goes_to_the_next() {
+    let server = Server::start(&[]);
+    let limiter = groups().spill("spend").store(store(&server));
+    let limiter = limiter.build().unwrap();
+    let reservation = limiter.reserve("ann", 1).await.unwrap();
+    assert_eq!(reservation.decision().payer("spend"), Some("plan"));
+    reservation.settle(9);
+    let settled = until_told(async || {
+        let left = left(&limiter, "ann").await;
+        // The last one is charged last; each policy is settled on its own.
+        (left[2] == 0 && left[3] < 99).then_some(left)
+    });
+    assert_eq!(settled.await, [0, 0, 0, 91]);
+    // The last one is above its limit by three.
+    for (given_back, left_then) in [(3, 0), (1, 1)] {
+        let pool = limiter.refund_with([("pool", "ann", given_back)]);
+        pool.unwrap().await.unwrap();
+        assert_eq!(left(&limiter, "ann").await[2], left_then);
+    }
+    assert_eq!(limiter.lost_settlements(), 0);
+}
+
+#[tokio::test]
+async fn a_rest_that_the_server_does_not_take_is_one_lost_settlement() {
+    let server = Server::start(&[]);
+    let at_server = store(&server);
+    let limiter = groups().spill("spend").store(at_server.clone());
+    let limiter = limiter.build().unwrap();
+    let asked = [
+        ("plan", "ann", 1),
+        ("credits", "ann", 1),
+        ("pool", "ann", 1),
+    ];
+    let reservation = limiter.reserve_with(asked).unwrap().await.unwrap();
+    lose(&server, &at_server).await;
+    reservation.settle(9);
+    until_told(async || (limiter.lost_settlements() > 0).then_some(())).await;
+    assert_eq!(limiter.lost_settlements(), 1);
 }
 
 #[tokio::test]
@@ -307,6 +348,82 @@ async fn in_a_cluster_other_keys_are_an_error_that_says_what_to_do() {
     // A request of which no member asks has nothing to choose.
     let always = limiter.check_with([("all", "bob", 1)]).unwrap();
     assert!(always.await.unwrap().is_allowed());
+}
+
+/// Limits by operation are a part of the key, which stays with its root.
+#[tokio::test]
+async fn in_a_cluster_a_level_with_limits_by_operation_stays_with_its_root() {
+    let cluster = Cluster::start();
+    let by_operation = || Operations::new().limit("write", FixedWindow::per_day(1));
+    let level = |name| Policy::new(name, FixedWindow::per_day(9)).operations(by_operation());
+    let limiter = Limiter::builder()
+        .policies([
+            level("org"),
+            level("team").below("org"),
+            level("user").below("team"),
+        ])
+        .first_of("spend", ["org", "user"])
+        .store(cluster_store(&cluster))
+        .build()
+        .unwrap();
+    let payer = async |operation: &str, org: &str| {
+        let below = |path: &[&str]| {
+            let path: Vec<Key> = path.iter().map(|part| part.into_key()).collect();
+            Key::branch(org, &path)
+        };
+        let levels = [
+            ("org", below(&[]), 1),
+            ("team", below(&["blue"]), 1),
+            ("user", below(&["blue", "ann"]), 1),
+        ];
+        let limiter = limiter.operation(operation);
+        let decision = limiter.check_with(levels).unwrap().await.unwrap();
+        decision.payer("spend").map(str::to_owned)
+    };
+    for org in keys_apart() {
+        assert_eq!(payer("read", &org).await.as_deref(), Some("org"), "{org}");
+        assert_eq!(payer("write", &org).await.as_deref(), Some("org"), "{org}");
+        // The team may write once.
+        assert_eq!(payer("write", &org).await, None, "{org}");
+        assert_eq!(payer("read", &org).await.as_deref(), Some("org"), "{org}");
+    }
+}
+
+#[test]
+fn a_key_with_an_operation_is_another_key_than_that_alone() {
+    let cluster = || patient().open_cluster(["redis://127.0.0.1:1/"]).unwrap();
+    let by_operation = |policy: Policy<Http>| {
+        let operations = Operations::new().limit("POST", FixedWindow::per_day(1));
+        policy.operation(key::method()).operations(operations)
+    };
+    let of = |name| keyed(name, key::header("x-a"));
+    let error = layer(cluster(), [by_operation(of("plan")), of("credits")]).unwrap_err();
+    assert!(error.contains("same key"), "{error}");
+    let both = ["plan", "credits"].map(|name| by_operation(of(name)));
+    assert_eq!(layer(cluster(), both).err(), None);
+    let tree = |levels: &[&str]| {
+        let tree = levels.iter().fold(Policy::tree("tree"), |tree, name| {
+            tree.level(name, key::header("x-a"), FixedWindow::per_day(9))
+        });
+        let levels = tree.each(|level| by_operation(level.no_key(NoKey::Skip)));
+        levels.build().unwrap()
+    };
+    let error = |policies, group: [&str; 2]| {
+        let builder = RateLimitLayer::builder().policies::<Http>(policies);
+        let built = builder.first_of("spend", group).store(cluster()).build();
+        built.err().map(|error| error.to_string())
+    };
+    assert_eq!(
+        error(tree(&["org", "user"]), ["tree.user", "tree.org"]),
+        None
+    );
+    // One level alone is not known to be one.
+    let other = Policy::tree("other").level("org", key::header("x-a"), FixedWindow::per_day(9));
+    let apart: Vec<_> = tree(&["org"])
+        .into_iter()
+        .chain(other.build().unwrap())
+        .collect();
+    assert!(error(apart, ["tree.org", "other.org"]).is_some());
 }
 
 fn keyed(name: &str, key: impl key::Extract) -> Policy<Http> {

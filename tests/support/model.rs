@@ -189,6 +189,24 @@ pub(crate) fn decide_first_of(
     Err(ever.then(|| shortest_wait(|wait| passes(always, members, at + wait))))
 }
 
+/// Charges units beyond an estimate to the member that has paid and those after it: each takes what it has room for, and the last one
+/// all that is left.
+pub(crate) fn spill(members: &mut [Model], payer: usize, at: u64, units: u32) {
+    let mut left = units;
+    for model in &mut members[payer..] {
+        model.step_back(at.into());
+        let room = most_admitted(model.rule.limit(), |count| model.allows(at.into(), count));
+        let takes = room.min(left);
+        if takes > 0 {
+            model.charge(at.into(), takes.into());
+        }
+        left -= takes;
+    }
+    if let Some(last) = members.last_mut() {
+        last.settle(at, left);
+    }
+}
+
 /// Returns the first wait from which on something holds, at most the longest wait that is ever told.
 pub(super) fn shortest_wait(holds: impl Fn(i128) -> bool) -> u64 {
     let longest = i128::from(Micros::LONGEST.get());

@@ -171,7 +171,15 @@ impl Config {
         groups.map(|group| Row {
             policy: format!("[first_of.{}]", group.name),
             depth: 0,
-            says: format!("one pays: {}", group.members.join(", else ")),
+            says: format!(
+                "one pays: {}{}",
+                group.members.join(", else "),
+                if group.spills {
+                    "; what an answer costs beyond it goes to the next"
+                } else {
+                    ""
+                }
+            ),
             rule: String::new(),
             place: group.place.clone(),
         })

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use super::levels::Declared;
+use super::shape::{Field, Fields, Shape};
 use super::store::ReadStore;
 use super::tree::quoted;
+use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, TableAt};
 use tower_ratelimit::__internal::Considered;
 use tower_ratelimit::MemoryStore;
@@ -19,8 +21,39 @@ use tower_ratelimit::store::{MemoryLedger, Payers, Store};
 pub(super) struct FirstOf {
     pub(super) name: String,
     pub(super) members: Vec<String>,
+    /// Whether the next members take what an answer costs beyond the room of one.
+    pub(super) spills: bool,
     pub(super) place: String,
 }
+
+/// The most members that a group may have.
+const MOST: usize = 255;
+
+/// What stands under the name of a group: its members, or a table of them and more.
+pub(super) static GROUP: Shape = Shape::Any(&[MEMBERS, Shape::Table(&Group)]);
+
+const MEMBERS: Shape = Shape::ListOf(&Shape::Text, [2, MOST]);
+
+struct Group;
+
+impl Fields for Group {
+    fn fields(&self) -> Vec<Field> {
+        SETTINGS.fields()
+    }
+
+    fn needed(&self) -> &'static [&'static str] {
+        &["of"]
+    }
+}
+
+static SETTINGS: Vocabulary<()> = Vocabulary(&[
+    setting("of")
+        .says("The policies of which one pays, the one to be charged first at the front.")
+        .together(MEMBERS),
+    setting("spill")
+        .says("Whether the next ones take what an answer costs beyond the room of the one that has paid; the default is false.")
+        .together(Shape::Flag),
+]);
 
 impl FirstOf {
     /// Says when a member of the group pays for a request, of which this is known. `None` if another policy pays, or if it is not a
@@ -92,17 +125,63 @@ pub(super) fn groups<'w>(
     let mut taken: HashMap<&str, String> = HashMap::new();
     let mut groups = Vec::new();
     for (name, at) in entries {
-        let read = members(&at, &known, &mut taken);
-        groups.push(read.map(|members| {
+        let read = group(&at, &known, &mut taken);
+        let read = read.filter(|(members, spills)| !spills || count_alike(&at, members, policies));
+        groups.push(read.map(|(members, spills)| {
             let group = FirstOf {
                 name: name.text.to_owned(),
                 members,
+                spills,
                 place: at.place(),
             };
             (group, at)
         }));
     }
     groups.into_iter().collect()
+}
+
+/// Reads the policies of a group, and whether it spills.
+fn group<'w>(
+    at: &At<'w>,
+    known: &[&str],
+    taken: &mut HashMap<&'w str, String>,
+) -> Option<(Vec<String>, bool)> {
+    if !at.is_table() {
+        return Some((members(at, known, taken)?, false));
+    }
+    let table = at.table(&Group)?;
+    let of = table.need(
+        "of",
+        "name the policies, such as of = [\"plan\", \"credits\"]",
+    );
+    let members = of.and_then(|of| members(of, known, taken));
+    let spills = match table.get("spill") {
+        Some(at) => at.flag()?,
+        None => false,
+    };
+    Some((members?, spills))
+}
+
+/// Checks that one unit of a member is one of the next.
+fn count_alike(at: &At<'_>, members: &[String], policies: &[Declared<'_>]) -> bool {
+    let unit = |name: &str| {
+        let policy = policies.iter().find(|declared| declared.name == name);
+        Some(policy?.policy.as_ref()?.counts.unit)
+    };
+    let units = members.iter();
+    let mut units = units.filter_map(|name| Some((name, unit(name)?)));
+    let Some((first, its)) = units.next() else {
+        return true;
+    };
+    let Some((other, _)) = units.find(|(_, unit)| *unit != its) else {
+        return true;
+    };
+    at.refuse::<()>(format!(
+        "{} and {} count other units, and with `spill` a unit of one is a unit of the next; give them the same `unit`, or leave `spill` out",
+        quoted(first),
+        quoted(other)
+    ));
+    false
 }
 
 /// Reads the policies of a group. `taken` has the places of those that are members already.
@@ -182,6 +261,9 @@ pub(super) fn declare(
     }
     for (group, _) in &groups {
         limiter = limiter.first_of(&group.name, &group.members);
+        if group.spills {
+            limiter = limiter.spill(&group.name);
+        }
     }
     let groups = groups.into_iter().map(|(group, _)| group);
     Some((layer, limiter, groups.collect()))
@@ -192,6 +274,9 @@ fn with(layer: RateLimitLayerBuilder, groups: &[(FirstOf, At<'_>)]) -> RateLimit
     let mut layer = layer;
     for (group, _) in groups {
         layer = layer.first_of(&group.name, &group.members);
+        if group.spills {
+            layer = layer.spill(&group.name);
+        }
     }
     layer
 }

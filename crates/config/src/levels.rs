@@ -32,7 +32,18 @@ impl Fields for LevelFields {
         fields.extend(of_policy.filter(|field| field.name != "levels"));
         fields
     }
+
+    fn needed(&self) -> &'static [&'static str] {
+        &["name"]
+    }
+
+    fn is_refused(&self, name: &str) -> bool {
+        OF_TENANTS.contains(&name)
+    }
 }
+
+/// What a level cannot have, since it is not divided among tenants.
+const OF_TENANTS: [&str; 3] = ["fair", "weights", "active_for"];
 
 /// What cannot be the same for all levels.
 const OF_A_LEVEL: [&str; 2] = ["key", "was"];

@@ -24,7 +24,7 @@ fn mark_as(node: &mut Node, of: Shape, hide: bool) {
                 None => mark_misplaced(node, of, hide),
             }
         }
-        (Shape::List(of) | Shape::OneOrList(of), Value::List(list)) => {
+        (Shape::List(of) | Shape::ListOf(of, _) | Shape::OneOrList(of), Value::List(list)) => {
             for node in list {
                 mark_as(node, *of, hide);
             }
@@ -88,7 +88,7 @@ fn fits(of: Shape, value: &Value) -> bool {
         Shape::Secret(of) => fits(*of, value),
         Shape::Named(name) => fits(named(name), value),
         Shape::Any(shapes) => shapes.iter().any(|of| fits(*of, value)),
-        Shape::List(_) => matches!(value, Value::List(_)),
+        Shape::List(_) | Shape::ListOf(..) => matches!(value, Value::List(_)),
         Shape::OneOrList(of) => matches!(value, Value::List(_)) || fits(*of, value),
         Shape::Map(_) | Shape::Table(_) => matches!(value, Value::Table(_)),
         _ => !matches!(value, Value::List(_) | Value::Table(_)),
@@ -109,7 +109,9 @@ fn holds_secret(of: Shape, seen: &mut Vec<&'static str>) -> bool {
             seen.push(name);
             holds_secret(named(name), seen)
         }
-        Shape::List(of) | Shape::OneOrList(of) | Shape::Map(of) => holds_secret(*of, seen),
+        Shape::List(of) | Shape::ListOf(of, _) | Shape::OneOrList(of) | Shape::Map(of) => {
+            holds_secret(*of, seen)
+        }
         Shape::Any(shapes) => shapes.iter().any(|of| holds_secret(*of, seen)),
         Shape::Table(table) => {
             let mut fields = table.fields().into_iter();

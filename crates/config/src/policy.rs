@@ -31,7 +31,7 @@ use tower_ratelimit::usage::Money;
 pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("levels")
         .says("Limits above each other, from the root down, in place of a key.")
-        .together(Shape::List(&Shape::Named("level"))),
+        .together(Shape::ListOf(&Shape::Named("level"), [1, 8])),
     setting("algorithm")
         .says("The name of an algorithm, or its whole text; the default is anchored-window.")
         .together(Shape::Text),

@@ -18,16 +18,21 @@ pub fn schema() -> String {
 
 fn table(table: &dyn Fields) -> Value {
     let mut properties = Map::new();
-    for field in table.fields() {
+    let fields = table.fields().into_iter();
+    for field in fields.filter(|field| !table.is_refused(field.name)) {
         let mut property = shape(field.shape);
         property["description"] = json!(field.says);
         properties.insert(field.name.to_owned(), property);
     }
-    json!({
+    let mut of = json!({
         "type": "object",
         "properties": properties,
         "additionalProperties": false,
-    })
+    });
+    if !table.needed().is_empty() {
+        of["required"] = json!(table.needed());
+    }
+    of
 }
 
 fn shape(of: Shape) -> Value {
@@ -42,6 +47,12 @@ fn shape(of: Shape) -> Value {
         Shape::Duration => json!({ "type": "string", "pattern": "^\\s*[0-9]*\\s*[a-zµμ]*\\s*$" }),
         Shape::Word(words) => json!({ "enum": words.words() }),
         Shape::List(of) => json!({ "type": "array", "items": shape(*of) }),
+        Shape::ListOf(of, [least, most]) => {
+            let mut list = shape(Shape::List(of));
+            list["minItems"] = json!(least);
+            list["maxItems"] = json!(most);
+            list
+        }
         Shape::OneOrList(of) => json!({ "anyOf": [shape(*of), shape(Shape::List(of))] }),
         Shape::Map(of) => json!({ "type": "object", "additionalProperties": shape(*of) }),
         Shape::Table(fields) => table(fields),

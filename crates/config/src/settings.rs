@@ -60,7 +60,7 @@ pub(super) static ROOT: Vocabulary<Builders> = Vocabulary(&[
         .together(Shape::List(&Shape::Table(&Envoy))),
     setting("first_of")
         .says("Groups of policies of which one pays for a request: the first of these names that has room.")
-        .together(Shape::Map(&Shape::List(&Shape::Text))),
+        .together(Shape::Map(&first_of::GROUP)),
     setting("plans")
         .says("The plans: under the name of each, a limit for each policy that it speaks of.")
         .together(Shape::Map(&Shape::Map(&Shape::Named("limit")))),

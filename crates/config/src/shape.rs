@@ -12,6 +12,8 @@ pub(super) enum Shape {
     /// One of these words.
     Word(&'static dyn Words),
     List(&'static Shape),
+    /// A list of at least and at most so many values.
+    ListOf(&'static Shape, [usize; 2]),
     /// One value, or a list of values.
     OneOrList(&'static Shape),
     /// A table with free names.
@@ -61,4 +63,14 @@ pub(super) struct Field {
 /// The settings of a table, whatever they change.
 pub(super) trait Fields: Sync {
     fn fields(&self) -> Vec<Field>;
+
+    /// Returns the names of settings that the table needs, whatever else is in it.
+    fn needed(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Returns whether a setting is read only so that its mistake is told well.
+    fn is_refused(&self, _name: &str) -> bool {
+        false
+    }
 }

@@ -320,6 +320,11 @@ pub(super) async fn keys_are_apart<S: Store>(stage: &Stage<S>) -> Result<(), Bro
             ((run, *text), "b").into_key(),
             (run, (*text, "b")).into_key(),
         ]);
+        // Levels of a tree, and keys that have one as a part.
+        let (text, run) = (text.into_key(), run.into_key());
+        let (team, user) = (Key::branch(run, &[text]), Key::branch(run, &[text, text]));
+        keys.extend([team, user, Key::branch(text, &[run])]);
+        keys.extend([(team, text).into_key(), (text, user).into_key()]);
     }
     keys.extend([
         number.into_key(),

@@ -127,7 +127,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             _ => return None,
         };
         let known = |policy: &Policy<Http>| {
-            Some((policy.name().to_owned(), policy.always_counts(are_roots)?))
+            let is_above = |other: &Policy<Http>| other.as_ref().above() == Some(policy.name());
+            let is_level = policy.as_ref().above().is_some() || self.policies.iter().any(is_above);
+            let key = policy.always_counts(are_roots, is_level)?;
+            Some((policy.name().to_owned(), key))
         };
         let mut known = self.policies.iter().filter_map(known);
         let (first, its) = known.next()?;

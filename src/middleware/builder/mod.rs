@@ -81,6 +81,15 @@ impl<S> RateLimitLayerBuilder<S> {
         self
     }
 
+    /// Lets what an answer costs beyond its [estimate](Policy::estimate) go from member to member of this group of
+    /// [`first_of`](Self::first_of): [`LimiterBuilder::spill`] says how.
+    ///
+    /// The real cost is that of the member that has paid, as its [`settle`](Policy::settle) reads it from the answer.
+    pub fn spill(mut self, group: impl Into<String>) -> Self {
+        self.limiter = self.limiter.spill(group);
+        self
+    }
+
     /// Sets the plans, and a closure that returns the name of a request's plan, for example from the
     /// extension that authentication adds. `None`, and a name without a plan, stand for the default plan.
     ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{
-    Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Reply, SharedStore,
-    Store, Wanted,
+    Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Payers, Reply,
+    SharedStore, Store, Wanted,
 };
 use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Micros, StoreError};
 use tower_ratelimit_testing::Conformance;
@@ -197,6 +197,8 @@ enum What {
     OverridesForever,
     EndsNoOverride,
     ResetsOverrides,
+    PassesTheFirstOver,
+    ChargesAnotherMember,
 }
 
 #[derive(Debug)]
@@ -218,6 +220,10 @@ impl Store for Otherwise {
             ledger: store.open(policies)?,
             what: self.what,
         })
+    }
+
+    fn chooses_payers(&self) -> Payers {
+        Payers::OfAnyKeys
     }
 }
 
@@ -243,6 +249,23 @@ impl Ledger for OtherwiseLedger {
                 Charged::now(charges, Ok(told), outcomes)
             }
             What::DeniesWithSoft => self.ledger.charge(&hard, wanted, outcomes),
+            What::PassesTheFirstOver => {
+                let is_one_of_several = |charge: &&Charge| charge.alternative().is_some();
+                let members = charges.iter().filter(is_one_of_several).count();
+                // The first one is left out.
+                let skipped = usize::from(members > 0);
+                self.ledger.charge(&charges[skipped..], wanted, outcomes)
+            }
+            What::ChargesAnotherMember => {
+                let charged = self.ledger.charge(charges, wanted, outcomes);
+                for charge in charges {
+                    let is_told = outcomes.iter().any(|(policy, _)| policy == charge.policy());
+                    if outcomes.is_allowed() && !is_told {
+                        let _ = self.ledger.amend_now(&[*charge], Amendment::Settle);
+                    }
+                }
+                charged
+            }
             _ => self.ledger.charge(charges, wanted, outcomes),
         }
     }
@@ -339,6 +362,8 @@ async fn each_mistake_of_a_ledger_is_found() {
         (What::OverridesForever, "has an override"),
         (What::EndsNoOverride, "has an override"),
         (What::ResetsOverrides, "has an override"),
+        (What::PassesTheFirstOver, "the first that has room"),
+        (What::ChargesAnotherMember, "the others are left alone"),
     ] {
         println!("{what:?}");
         let clock = ManualClock::new();

@@ -1,15 +1,17 @@
 //! Either–or: what pays, what is left alone, and what it does not go with.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use tokio::sync::Notify;
 use tower_ratelimit::clock::Micros;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::policy::{Mode, Penalty, Rule};
+use tower_ratelimit::policy::{Mode, Penalty, Rule, Unsettled};
 use tower_ratelimit::store::{Change, Changed, Items, MemoryLedger, Reply, Store};
 use tower_ratelimit::{
     Concurrency, ConfigError, Decision, FixedWindow, LeakyQueue, Limiter, LocalLimiter,
@@ -321,6 +323,35 @@ fn what_does_not_go_with_it_is_refused_with_a_remedy() {
     }
 }
 
+#[cfg(feature = "calendar")]
+#[test]
+fn hours_do_not_go_with_it_either() {
+    use tower_ratelimit::Hours;
+
+    let hours = Hours::in_zone("UTC").unwrap();
+    let hours = hours.at("22:00-06:00", FixedWindow::per_day(2)).unwrap();
+    let other = day("other", 1).hours(&hours).unwrap();
+    let error = mistake(builder().policy(other)).to_string();
+    assert!(
+        error.contains("`hours`") && error.contains("leave out `first_of`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_override_concerns_the_member_that_it_names() {
+    let limiter = builder().build_local().unwrap();
+    assert_eq!(payer(&limiter, 2).as_deref(), Some("plan"));
+    let raised = limiter.override_limit("plan", "ann", FixedWindow::per_day(3), HOUR);
+    raised.unwrap().now().unwrap();
+    assert_eq!(payer(&limiter, 1).as_deref(), Some("plan"));
+    assert_eq!(payer(&limiter, 1).as_deref(), Some("credits"));
+    limiter.end_override("plan", "ann").unwrap().now();
+    let barred = limiter.override_limit("credits", "ann", FixedWindow::per_day(0), HOUR);
+    barred.unwrap().now().unwrap();
+    assert_eq!(payer(&limiter, 1).as_deref(), Some("pool"));
+}
+
 /// A store that does not say that it chooses.
 struct Silent(MemoryStore);
 
@@ -430,6 +461,189 @@ fn a_denial_is_not_remembered_for_a_group() {
     assert_eq!([(); 5].map(|()| passes()), [true, true, true, false, false]);
     now(other.refund_with([("credits", "ann", 1)]).unwrap()).unwrap();
     assert!(passes());
+}
+
+/// A plan of 5, credits of 4 and a pool of 3, of which the next ones take what an answer costs beyond one.
+fn spilling() -> LimiterBuilder {
+    Limiter::builder()
+        .policies([day("plan", 5), day("credits", 4), day("pool", 3)])
+        .first_of("spend", ["plan", "credits", "pool"])
+        .spill("spend")
+}
+
+/// Reserves the estimate, which this policy pays, and settles it at the real cost. Returns what is used then.
+fn used(limiter: &Limiter, (estimate, payer, cost): (u32, &str, u32)) -> Vec<u32> {
+    let reservation = now(limiter.reserve("ann", estimate)).unwrap();
+    assert_eq!(reservation.decision().payer("spend"), Some(payer));
+    reservation.settle(cost);
+    let inspection = now(limiter.inspect("ann")).unwrap();
+    inspection.policies().map(|(_, told)| told.used()).collect()
+}
+
+/// Returns how many units are charged above the limit of a policy, and gives them back.
+fn above(limiter: &Limiter, policy: &str) -> u32 {
+    let is_full = || {
+        let inspection = now(limiter.inspect("ann")).unwrap();
+        let mut policies = inspection.policies();
+        let (_, told) = policies.find(|(name, _)| *name == policy).unwrap();
+        told.remaining() == 0
+    };
+    let given_back = (0..100).take_while(|_| {
+        now(limiter.refund_with([(policy, "ann", 1)]).unwrap()).unwrap();
+        is_full()
+    });
+    u32::try_from(given_back.count()).unwrap()
+}
+
+#[test]
+fn what_an_answer_costs_beyond_one_member_goes_to_the_next() {
+    let clock = ManualClock::new();
+    let in_memory = spilling().store(MemoryStore::new().clock(clock.clone()));
+    let shared = spilling().store(SharedStore::new(Map::new(&clock)));
+    for limiter in [in_memory.build().unwrap(), shared.build().unwrap()] {
+        // The estimate is enough, and what is less is given back to the one that has paid.
+        assert_eq!(used(&limiter, (2, "plan", 2)), [2, 0, 0]);
+        assert_eq!(used(&limiter, (2, "plan", 1)), [3, 0, 0]);
+        // The plan has one more, and the credits two.
+        assert_eq!(used(&limiter, (1, "plan", 4)), [5, 2, 0]);
+        // The plan, which is before the one that has paid, takes nothing.
+        assert_eq!(used(&limiter, (1, "credits", 3)), [5, 4, 1]);
+        // The last one takes what nobody has room for, and so does one after which none comes.
+        assert_eq!(used(&limiter, (1, "pool", 5)), [5, 4, 3]);
+        assert!(!now(limiter.check("ann", 1)).unwrap().is_allowed());
+        assert_eq!(above(&limiter, "pool"), 3);
+        let spent = limiter.snapshot().policies;
+        let spent: Vec<_> = spent.iter().map(|policy| policy.cost).collect();
+        assert_eq!(spent, [5, 4, 6], "each counts what it has paid");
+    }
+}
+
+#[test]
+fn all_of_it_is_left_to_the_last_member_if_none_has_room() {
+    let limiter = spilling().build().unwrap();
+    let [first, second] = [5, 4].map(|cost| now(limiter.reserve("ann", cost)).unwrap());
+    assert_eq!(second.decision().payer("spend"), Some("credits"));
+    assert_eq!(used(&limiter, (3, "pool", 3)), [5, 4, 3]);
+    second.settle(4);
+    first.settle(9);
+    let above = ["plan", "credits", "pool"].map(|name| above(&limiter, name));
+    assert_eq!(above, [0, 0, 4]);
+}
+
+#[test]
+fn without_spill_the_one_that_has_paid_takes_all() {
+    let limiter = builder().build().unwrap();
+    assert_eq!(used(&limiter, (1, "plan", 4)), [2, 0, 0, 4]);
+    assert_eq!(above(&limiter, "plan"), 2);
+}
+
+#[test]
+fn a_member_that_a_plan_exempts_takes_the_rest_for_nothing() {
+    let open = Plan::new("open")
+        .limit("plan", FixedWindow::per_day(5))
+        .unlimited("credits")
+        .limit("pool", FixedWindow::per_day(3));
+    let limiter = spilling().plans_by_name(Plans::new([open]));
+    let limiter = limiter.build().unwrap().plan("open");
+    assert_eq!(used(&limiter, (3, "plan", 9)), [5, 0]);
+}
+
+/// It has no room while the block lasts.
+#[test]
+fn a_blocked_member_is_passed_over_by_what_is_left() {
+    let limiter = spilling().build_local().unwrap();
+    let reservation = limiter.reserve("ann", 5).now();
+    limiter.block("ann", HOUR).now();
+    reservation.settle(7);
+    assert!(limiter.unblock("ann").now());
+    let used = |limiter: &LocalLimiter| -> Vec<u32> {
+        let inspection = limiter.inspect("ann").now();
+        inspection.policies().map(|(_, told)| told.used()).collect()
+    };
+    assert_eq!(used(&limiter), [5, 0, 2], "the last one takes it");
+}
+
+#[test]
+fn a_group_that_spills_has_to_be_declared() {
+    let error = mistake(builder().spill("spent")).to_string();
+    assert!(
+        error.contains("`spill`") && error.contains("name one of spend"),
+        "{error}"
+    );
+    let error = mistake(Limiter::builder().policy(day("plan", 1)).spill("spend"));
+    assert!(error.to_string().contains("first_of"), "{error}");
+}
+
+/// A map that answers when it is told to, or at once.
+#[derive(Clone, Debug)]
+struct Slow(Map, Option<Arc<Notify>>);
+
+impl Items for Slow {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        let Self(map, Some(go_on)) = self.clone() else {
+            return self.0.update(change);
+        };
+        Reply::later(async move {
+            go_on.notified().await;
+            map.update(change).wait().await
+        })
+    }
+}
+
+/// A plan and credits whose requests cost nothing if nobody settles them: over items that answer when they are told to, and over the
+/// same items at once.
+fn abandoned() -> (Limiter, Limiter, Arc<Notify>) {
+    let over = |store: SharedStore<Slow>| {
+        let policies = [day("plan", 2), day("credits", 9)];
+        let policies = policies.map(|policy| policy.unless_settled(Unsettled::Nothing));
+        let builder = Limiter::builder().policies(policies);
+        builder.first_of("spend", ["plan", "credits"]).store(store)
+    };
+    let (map, go_on) = (Map::new(&ManualClock::new()), Arc::new(Notify::new()));
+    let slow = over(SharedStore::new(Slow(
+        map.clone(),
+        Some(Arc::clone(&go_on)),
+    )));
+    let quick = over(SharedStore::new(Slow(map, None)));
+    (slow.build().unwrap(), quick.build().unwrap(), go_on)
+}
+
+#[test]
+fn of_a_request_that_goes_away_without_an_answer_one_settlement_is_lost() {
+    let (limiter, ..) = abandoned();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.build().unwrap();
+    runtime.block_on(async {
+        let mut asked = limiter.reserve("ann", 1).into_future();
+        assert!((&mut asked).now_or_never().is_none());
+    });
+    assert_eq!(limiter.lost_settlements(), 0);
+    // It ends before the store has answered.
+    drop(runtime);
+    assert_eq!(limiter.lost_settlements(), 1);
+}
+
+#[tokio::test]
+async fn what_a_request_that_goes_away_is_charged_is_given_back_to_the_one_that_has_paid() {
+    let (limiter, at_once, go_on) = abandoned();
+    let used = async || -> Vec<u32> {
+        let inspection = at_once.inspect("ann").await.unwrap();
+        inspection.policies().map(|(_, told)| told.used()).collect()
+    };
+    let mut asked = limiter.reserve("ann", 2).into_future();
+    assert!((&mut asked).now_or_never().is_none());
+    drop(asked);
+    go_on.notify_one();
+    while used().await == [0, 0] {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(used().await, [2, 0]);
+    go_on.notify_one();
+    while used().await == [2, 0] {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(used().await, [0, 0]);
+    assert_eq!(limiter.lost_settlements(), 0);
 }
 
 /// A map that changes one item at a time.

@@ -211,11 +211,15 @@ impl Names {
 
     /// Returns how many levels are above this policy in its tree; 0 outside a tree.
     pub(super) fn depth_of(&self, policy: usize) -> usize {
+        self.above(policy).count()
+    }
+
+    /// Returns the levels above this policy in its tree, the next one first.
+    pub(crate) fn above(&self, policy: usize) -> impl Iterator<Item = usize> {
         // Names of users may form a circle.
         const DEEPEST: usize = 7;
         let above = |policy: &usize| self.place_of(self.policies.get(*policy)?.above.as_deref()?);
-        let first = above(&policy);
-        std::iter::successors(first, above).take(DEEPEST).count()
+        std::iter::successors(above(&policy), above).take(DEEPEST)
     }
 
     /// Returns what each key of this policy is guaranteed, and the name of the policy of which that is a part.

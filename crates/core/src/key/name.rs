@@ -415,6 +415,59 @@ mod tests {
         assert!(named.len() > 200, "{}", named.len());
     }
 
+    /// The parts of a branch have no end of their own, wherever it is a part.
+    #[test]
+    fn no_two_keys_have_one_name_however_branches_and_pairs_are_nested() {
+        let mut keys: Vec<Key> = ["a", "b"].map(IntoKey::into_key).into();
+        for _ in 0..2 {
+            let known = keys.clone();
+            for one in &known {
+                keys.extend([one.of_first(), one.of_second()]);
+                for other in &known {
+                    keys.extend([
+                        (*one, *other).into_key(),
+                        Key::branch(*one, &[*other]),
+                        other.below(one),
+                    ]);
+                    let with_third = |third| Key::branch(*one, &[*other, third]);
+                    keys.extend(known.iter().take(8).map(|third| with_third(*third)));
+                }
+            }
+            keys.sort_by_key(|key| key.name().as_str().to_owned());
+            keys.dedup();
+        }
+        let (a, b, c, d) = ("a", "b", "c".into_key(), "d".into_key());
+        let branch = |below: &[Key]| Key::branch(b, below);
+        keys.extend([
+            Key::branch(a, &[(a, branch(&[c])).into_key(), d]),
+            Key::branch(a, &[(a, branch(&[c, d])).into_key()]),
+            Key::branch(a, &[branch(&[c]).of_first(), d]),
+            Key::branch(a, &[branch(&[c, d]).of_first()]),
+        ]);
+        let mut named: HashMap<KeyName, Key> = HashMap::new();
+        for key in keys {
+            let name = key.name();
+            let other = *named.entry(name.clone()).or_insert(key);
+            assert_eq!(other, key, "both are {}", name.as_str());
+        }
+        assert!(named.len() > 1_000, "{}", named.len());
+    }
+
+    #[test]
+    fn a_part_below_a_level_has_the_root_of_the_level() {
+        let (acme, blue, write) = ("acme".into_key(), "blue".into_key(), "write".into_key());
+        let below = |level: Key| write.below(&level);
+        assert_eq!(below(acme), Key::branch("acme", &[write]));
+        let team = Key::branch("acme", &[blue]);
+        assert_eq!(below(team), Key::branch("acme", &[blue, write]));
+        // A path that has no room is a digest, with the part and without it.
+        let long = Key::branch("acme", &["x".repeat(30).into_key(), blue]);
+        assert_eq!(below(long).root(), acme);
+        assert_ne!(below(long), long);
+        let root = Key::branch("x".repeat(40), &[]);
+        assert_eq!(below(root).root(), root);
+    }
+
     #[test]
     fn bytes_that_are_no_key_still_have_a_name() {
         for bytes in [

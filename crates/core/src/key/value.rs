@@ -8,6 +8,7 @@ use std::array;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::slice;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -215,7 +216,7 @@ impl Key {
     pub(super) fn pair(first: &Self, second: &Self) -> Self {
         let mut joined = [0; 2 * WORDS * WORD];
         let mut len = 0;
-        for part in [first, second] {
+        for part in [first.as_part(), second.as_part()] {
             let bytes = part.to_bytes();
             let end = HEAD + part.len();
             joined[len..][..end].copy_from_slice(&bytes[..end]);
@@ -249,10 +250,26 @@ impl Key {
         if below.is_empty() {
             return root;
         }
-        let mut joined: SmallVec<[u8; 4 * WORDS * WORD]> = SmallVec::new();
-        root.with_bytes(|bytes| joined.extend_from_slice(bytes));
-        let of_root = joined.len();
-        for part in below {
+        root.with_bytes(|bytes| Self::joined(bytes.len(), bytes, below))
+    }
+
+    /// Returns the key of a part below that of a level of a tree. The root stays that of the level.
+    pub(crate) fn below(&self, level: &Self) -> Self {
+        let part = slice::from_ref(self);
+        if level.kind() != Kind::Branch {
+            return Self::branch(*level, part);
+        }
+        level.with_bytes(|bytes| {
+            let above = bytes.get(HEAD..).unwrap_or_default();
+            let of_root = above.get(1).map_or(0, |len| HEAD + usize::from(*len));
+            Self::joined(of_root, above, part)
+        })
+    }
+
+    /// Joins these parts to those above them, of which the root has the first bytes.
+    fn joined(of_root: usize, above: &[u8], parts: &[Self]) -> Self {
+        let mut joined: SmallVec<[u8; 4 * WORDS * WORD]> = SmallVec::from_slice(above);
+        for part in parts {
             part.as_part()
                 .with_bytes(|bytes| joined.extend_from_slice(bytes));
         }
@@ -306,7 +323,7 @@ impl Key {
         })
     }
 
-    /// Returns the key as a part of a branch: of another branch the digest, whose parts would run into those of this one.
+    /// Returns the key as a part of another: of a branch the digest, since its parts would run into what follows them.
     fn as_part(&self) -> Self {
         match self.kind() {
             Kind::Branch => self.at_most(0),
@@ -350,7 +367,8 @@ impl Key {
     }
 
     fn of_source(&self, kind: Kind, digest: Kind) -> Self {
-        self.with_bytes(|bytes| Self::of(kind, digest, bytes))
+        let part = self.as_part();
+        part.with_bytes(|bytes| Self::of(kind, digest, bytes))
     }
 
     /// Returns whether it contains these bytes, of which there is at least one.

@@ -22,6 +22,8 @@ use crate::store::{Guarded, MemoryStore, Payers, Store};
 pub struct LimiterBuilder<S = MemoryStore> {
     policies: Vec<Policy>,
     groups: Vec<FirstOf>,
+    /// The names of those in which the next members take what an answer costs beyond the room of one.
+    spilling: Vec<String>,
     plans: Option<Plans>,
     sources: Sources<Key>,
     later: LaterLimits,
@@ -55,6 +57,7 @@ impl LimiterBuilder {
         Self {
             policies: Vec::new(),
             groups: Vec::new(),
+            spilling: Vec::new(),
             plans: None,
             sources: Sources::default(),
             later: LaterLimits::default(),
@@ -142,6 +145,38 @@ impl<S> LimiterBuilder<S> {
         self
     }
 
+    /// Lets what an answer costs beyond its estimate go from member to member of this group of [`first_of`](Self::first_of).
+    ///
+    /// The member that has paid takes as much of it as it has room for. The next ones take the rest in their order, each as much as it
+    /// has room for, and the last one takes what is left, even above its limit. Without this, the member that has paid takes
+    /// all of it. One unit of a member is one unit of the next, so let all of them count the same.
+    ///
+    /// It concerns the charges of a request that are settled at its end. What is less than the estimate is given back to the member that
+    /// has paid.
+    ///
+    /// ```
+    /// # use tower_ratelimit_core as tower_ratelimit;
+    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .policy(Policy::new("plan", FixedWindow::per_day(1_000)))
+    ///     .policy(Policy::new("credits", FixedWindow::per_day(500)))
+    ///     .first_of("spend", ["plan", "credits"])
+    ///     .spill("spend")
+    ///     .build_local()?;
+    ///
+    /// let answer = limiter.reserve("ann", 900).now();
+    /// answer.settle(1_200);
+    /// let inspection = limiter.inspect("ann").now();
+    /// let used: Vec<_> = inspection.policies().map(|(_, told)| told.used()).collect();
+    /// assert_eq!(used, [1_000, 200]);
+    /// # Ok::<(), tower_ratelimit::ConfigError>(())
+    /// ```
+    pub fn spill(mut self, group: impl Into<String>) -> Self {
+        self.spilling.push(group.into());
+        self
+    }
+
     /// Sets the plans, and a closure that returns the name of a key's plan. `None`, and a name without a
     /// plan, stand for the default plan. [`Limiter::plan`] names the plan of a request instead.
     ///
@@ -202,6 +237,7 @@ impl<S> LimiterBuilder<S> {
         LimiterBuilder {
             policies: self.policies,
             groups: self.groups,
+            spilling: self.spilling,
             plans: self.plans,
             sources: self.sources,
             later: self.later,
@@ -281,6 +317,7 @@ impl<S: Store> LimiterBuilder<S> {
     /// - limits are [split](Self::nodes) over no node, or over nodes that share a store, or
     /// - a plan, a limit by key or a limit by operation is invalid: see [`Plans`],
     ///   [`KeyLimits`](crate::plan::KeyLimits) and [`Operations`](crate::plan::Operations), or
+    /// - [`spill`](Self::spill) names no group,
     /// - a group of [`first_of`](Self::first_of) is not one of two or more policies, stands beside what it does not go with, or has a
     ///   store that cannot choose,
     /// - a policy has a [share](Policy::share) of one that is not before it,
@@ -303,10 +340,13 @@ impl<S: Store> LimiterBuilder<S> {
     }
 
     fn open(
-        self,
+        mut self,
         warns_if_pointless: bool,
     ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
         check_policies(&self.policies)?;
+        for group in &self.spilling {
+            FirstOf::spill(&mut self.groups, group)?;
+        }
         let groups = Groups::find(&self.groups, &self.policies)?;
         self.check_divisions()?;
         self.check_keeping()?;

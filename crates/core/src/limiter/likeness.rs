@@ -4,7 +4,7 @@ use super::{Charges, Inspection, Limiter, Purpose};
 use crate::decision::Decision;
 use crate::error::StoreError;
 use crate::key::Key;
-use crate::store::{Amendment, Reply};
+use crate::store::{Amendment, Charge, Reply};
 
 /// What a limiter charges a request like one of a client, at a cost that is chosen. Nothing of it is counted as a request.
 #[derive(Debug)]
@@ -60,9 +60,35 @@ impl Likeness {
         self.limiter.inspect_beside(peeked, &charges)
     }
 
-    /// Changes the state of its keys, and returns what [`Ledger::amend`](crate::store::Ledger::amend) answers.
-    pub fn amend(&self, amendment: Amendment) -> Reply<Result<bool, StoreError>> {
-        self.limiter.amended(&self.charges, amendment)
+    /// Changes the state of its key under one policy, or of [its own keys](Self::is_its_own) under all, and returns what
+    /// [`Ledger::amend`](crate::store::Ledger::amend) answers.
+    pub fn amend(
+        &self,
+        amendment: Amendment,
+        policy: Option<&str>,
+    ) -> Reply<Result<bool, StoreError>> {
+        let is_meant = |name: &str| match policy {
+            Some(policy) => name == policy,
+            None => self.is_its_own(name),
+        };
+        let names = &self.limiter.policies.names;
+        let meant = |charge: &&Charge| names.name(charge.policy).is_some_and(is_meant);
+        let charges: Charges = self.charges.iter().filter(meant).copied().collect();
+        self.limiter.amended(&charges, amendment)
+    }
+
+    /// Returns whether its key under the policy of this name is its own: not that of a level of a tree above another level of which it
+    /// has a key, which other clients share.
+    pub fn is_its_own(&self, policy: &str) -> bool {
+        let names = &self.limiter.policies.names;
+        let Some(key) = self.key(policy) else {
+            return false;
+        };
+        let is_below = |charge: &Charge| {
+            let mut above = names.above(charge.policy);
+            charge.key != key && above.any(|it| names.name(it) == Some(policy))
+        };
+        !self.charges.iter().any(is_below)
     }
 
     /// Returns its key under the policy of this name.

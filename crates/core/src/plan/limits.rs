@@ -27,6 +27,8 @@ pub(crate) struct Limited<'a> {
     pub(crate) parts: Option<u32>,
     /// The policy before it of whose limit its own is a share, if it is.
     pub(crate) share: Option<(&'a str, Share)>,
+    /// The policy above it in its tree.
+    pub(crate) above: Option<&'a str>,
     pub(crate) by_key: Option<&'a KeyLimits>,
     pub(crate) by_operation: Option<&'a Operations>,
     pub(crate) by_closure: Option<&'a LimitBy>,
@@ -156,9 +158,11 @@ impl Limits {
         let mut each = Vec::new();
         for policy in policies {
             let subject = policy.subject();
+            let is_above = |other: &Limited<'_>| other.above == Some(policy.name);
+            let is_level = policy.above.is_some() || policies.iter().any(is_above);
             let by_operation = policy
                 .by_operation
-                .map(|table| table.prepare(subject, &mut rules));
+                .map(|table| table.prepare(subject, is_level, &mut rules));
             let by_closure = policy
                 .by_closure
                 .map(|by| LimitsByClosure::new(by.clone(), subject, &mut rules));

@@ -71,7 +71,7 @@ impl Operations {
         self.other.is_some()
     }
 
-    /// Prepares the table for a policy.
+    /// Prepares the table for a policy, which is a level of a tree or stands alone.
     ///
     /// # Errors
     ///
@@ -80,6 +80,7 @@ impl Operations {
     pub(crate) fn prepare(
         &self,
         policy: Subject<'_>,
+        is_level: bool,
         rules: &mut Rules,
     ) -> Result<LimitsByOperation, ConfigError> {
         if self.limits.is_empty() {
@@ -110,6 +111,7 @@ impl Operations {
         longest_first.sort_unstable_by_key(|name| Reverse(name.text.len()));
         Ok(LimitsByOperation {
             names: longest_first,
+            is_level,
             limit_of_others: limit(self.other.as_ref().unwrap_or(policy.own)),
             named,
             other: other.transpose()?,
@@ -122,6 +124,8 @@ impl Operations {
 pub struct LimitsByOperation {
     /// The longest first.
     names: Vec<Name>,
+    /// Whether the policy is a level of a tree, whose keys stay with their root.
+    is_level: bool,
     limit_of_others: u32,
     named: HashMap<Key, Choice>,
     other: Option<Choice>,
@@ -140,9 +144,17 @@ impl LimitsByOperation {
     pub(super) fn choice(&self, operation: Option<Key>, key: Key) -> (Key, Option<Choice>) {
         let named = operation.and_then(|name| Some((name, self.named.get(&name)?)));
         match named {
-            Some((name, choice)) => ((key, name).into_key(), Some(*choice)),
+            Some((name, choice)) => (self.key_of(key, name), Some(*choice)),
             // No name of an operation is this key.
-            None => ((key, Key::GLOBAL).into_key(), self.other),
+            None => (self.key_of(key, Key::GLOBAL), self.other),
+        }
+    }
+
+    fn key_of(&self, key: Key, operation: Key) -> Key {
+        if self.is_level {
+            operation.below(&key)
+        } else {
+            (key, operation).into_key()
         }
     }
 

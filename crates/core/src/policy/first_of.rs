@@ -23,6 +23,7 @@ pub struct Alternative {
 pub(crate) struct FirstOf {
     name: String,
     members: Vec<String>,
+    spills: bool,
 }
 
 impl FirstOf {
@@ -33,7 +34,26 @@ impl FirstOf {
         Self {
             name: name.into(),
             members: members.into_iter().map(Into::into).collect(),
+            spills: false,
         }
+    }
+
+    /// Lets what an answer costs beyond the room of a member go to the next, in the group of this name.
+    ///
+    /// # Errors
+    ///
+    /// When there is no group of this name.
+    pub(crate) fn spill(declared: &mut [Self], name: &str) -> Result<(), ConfigError> {
+        if let Some(group) = declared.iter_mut().find(|group| group.name == name) {
+            group.spills = true;
+            return Ok(());
+        }
+        let known: Vec<&str> = declared.iter().map(Self::name).collect();
+        let remedy = match &*known {
+            [] => "declare the group first, by `first_of`".to_owned(),
+            known => format!("name one of {}", known.join(", ")),
+        };
+        Err(ConfigError::quoting("spill", name, remedy))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -45,6 +65,8 @@ impl FirstOf {
 #[derive(Debug)]
 pub(crate) struct Groups {
     names: Box<[String]>,
+    /// Those in which the next members take what an answer costs beyond the room of one.
+    spilling: Box<[u8]>,
     by_policy: Box<[Option<Alternative>]>,
 }
 
@@ -92,7 +114,10 @@ impl Groups {
                 }
             }
         }
+        let each = (0..=u8::MAX).zip(declared);
+        let spilling = each.filter_map(|(group, declared)| declared.spills.then_some(group));
         Ok(Some(Self {
+            spilling: spilling.collect(),
             names: declared.iter().map(|group| group.name.clone()).collect(),
             by_policy,
         }))
@@ -101,6 +126,16 @@ impl Groups {
     /// Returns the place of this policy in its group, or `None` if it is always charged.
     pub(crate) fn of(&self, policy: usize) -> Option<Alternative> {
         self.by_policy.get(policy).copied().flatten()
+    }
+
+    /// Returns the place of a charge in its group, if the next members take what an answer costs beyond the room of one.
+    pub(crate) fn spilling(&self, alternative: Option<Alternative>) -> Option<Alternative> {
+        alternative.filter(|its| self.spilling.contains(&its.group))
+    }
+
+    /// Returns whether there is such a group.
+    pub(crate) fn spill(&self) -> bool {
+        !self.spilling.is_empty()
     }
 
     /// Returns the names of the groups, each with the indices of its members.

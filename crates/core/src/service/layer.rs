@@ -259,7 +259,8 @@ impl<Q, T, E> Rules<Q, T, E> {
     ) -> Option<Box<CallGuard<Q, T, E>>> {
         self.settles().then(|| {
             let reserved = charges.iter().filter(|charge| charge.is_reserved);
-            let reservation = ReservationGuard::of(&self.limiter, reserved, outcomes);
+            let mut reservation = ReservationGuard::of(&self.limiter, reserved, outcomes);
+            reservation.spill_among(charges);
             Box::new((reservation, Arc::clone(self)))
         })
     }

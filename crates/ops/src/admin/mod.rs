@@ -9,13 +9,15 @@
 //! | `GET /snapshot` | the [snapshot](tower_ratelimit::observe::Snapshot) as JSON, with `limits`, `levels` (each level of a tree with the policy above it) and `writable` |
 //! | `GET /history` | what was admitted and refused in the last ten minutes, by second |
 //! | `POST /inspect` | what a client has used, and why it is refused: `{"key": "k3y"}`; `remedy` is `"unblock"` or `"reset"` if that lets it pass; `below` of a level of a [tree](tower_ratelimit::guide::trees) is the policy above it |
-//! | `POST /block` | blocks a client: `{"key": "k3y", "seconds": 3600}` |
+//! | `POST /block` | blocks a client: `{"key": "k3y", "seconds": 3600}`; with `policy` under that policy alone, as the end of a block and a reset |
 //! | `POST /unblock` | ends the block: `{"key": "k3y"}`; `was_blocked` in the answer says whether there was one |
 //! | `POST /reset` | makes the client as good as new: nothing of its limits is used any more; a block stays: `{"key": "k3y"}` |
 //! | `POST /limits` | changes a limit: `{"policy": "minute", "plan": "free", "limit": 20}`, without `plan` where no plan speaks of the policy |
 //! | | gives a client a limit of its own for a time: `{"policy": "minute", "key": "k3y", "limit": 20, "seconds": 3600}`; `null` ends it |
 //!
-//! A block, its end and a reset concern the client under every policy, and so all clients where a policy counts them by one key.
+//! A block, its end and a reset concern the client under every policy, and so all clients where a policy counts them by one key. Of the
+//! levels of a [tree](tower_ratelimit::guide::trees) they concern the lowest of which the client has a key: the user, and not its
+//! organisation. With `"policy": "spend.org"` it is that level.
 //! `limit` is the number of units in a period. A burst or a capacity changes in proportion, and a queue keeps
 //! its places. A limit of a policy or of a plan can be changed if the layer was built
 //! [adjustable](tower_ratelimit::middleware::RateLimitLayerBuilder::adjustable); see

@@ -44,12 +44,12 @@ enum Remedy {
 impl Remedy {
     /// Returns it for a client whose next request has this decision, or `None` if the request passes, or if
     /// neither change helps. While the store is away, neither can be made.
-    fn of(decision: &Decision) -> Option<Self> {
+    fn of(decision: &Decision, client: &Likeness) -> Option<Self> {
         let refusing = || {
             let policies = decision.policies().map(|(_, outcome)| outcome);
             policies.filter(|outcome| outcome.denies())
         };
-        if decision.is_degraded() {
+        if decision.is_degraded() || above(decision, client).is_some() {
             return None;
         }
         if refusing().any(Outcome::is_blocked) {
@@ -67,6 +67,13 @@ impl Remedy {
     }
 }
 
+/// Returns the policy that refuses the next request of a client, if that is a level of a tree above those of the client.
+fn above<'d>(decision: &'d Decision, client: &Likeness) -> Option<&'d str> {
+    let mut refusing = decision.policies().filter(|(_, outcome)| outcome.denies());
+    let above = refusing.find(|(policy, _)| !client.is_its_own(policy));
+    above.map(|(policy, _)| policy)
+}
+
 /// A client, by the text that the operator types.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,10 +81,21 @@ pub(super) struct OfClient {
     key: String,
 }
 
+/// A client, under one policy or under all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UnderPolicies {
+    key: String,
+    #[serde(default)]
+    policy: Option<String>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Block {
     key: String,
+    #[serde(default)]
+    policy: Option<String>,
     seconds: u32,
 }
 
@@ -139,7 +157,8 @@ pub(super) fn levels(handle: &Handle) -> BTreeMap<String, String> {
 
 /// Describes what a client has used, and why it is refused.
 pub(super) async fn inspect(handle: &Handle, question: &OfClient) -> Result<Value, Failed> {
-    let decision = client(handle, &question.key, 1)?.peek().await?;
+    let asking = client(handle, &question.key, 1)?;
+    let decision = asking.peek().await?;
     let inspection = client(handle, &question.key, 0)?.inspect().await?;
     let levels = levels(handle);
     let policies = inspection.policies().zip(inspection.rules()).map(
@@ -163,10 +182,10 @@ pub(super) async fn inspect(handle: &Handle, question: &OfClient) -> Result<Valu
         "allowed": decision.is_allowed(),
         "blocked_seconds": inspection.blocked_for().map(|left| left.as_secs_f64()),
         "payers": decision.payers().collect::<BTreeMap<_, _>>(),
-        "remedy": Remedy::of(&decision),
+        "remedy": Remedy::of(&decision, &asking),
         "degraded": decision.is_degraded(),
         "policies": policies.collect::<Vec<_>>(),
-        "sentence": sentence(&decision, &inspection),
+        "sentence": sentence(&decision, &inspection, &asking),
     }))
 }
 
@@ -180,7 +199,7 @@ fn next(outcome: &Outcome) -> Option<Duration> {
 }
 
 /// Says why a request of the client is refused now, or that it is not.
-fn sentence(decision: &Decision, inspection: &Inspection) -> String {
+fn sentence(decision: &Decision, inspection: &Inspection, client: &Likeness) -> String {
     let Some((policy, outcome)) = decision.binding() else {
         return "No policy counts the requests of this client.".to_owned();
     };
@@ -198,8 +217,13 @@ fn sentence(decision: &Decision, inspection: &Inspection) -> String {
     for (group, payer) in decision.payers() {
         let _ = write!(sentence, " Of {group}, {payer} pays.");
     }
-    if let Some(remedy) = Remedy::of(decision) {
+    if let Some(remedy) = Remedy::of(decision, client) {
         sentence.push_str(remedy.sentence());
+    } else if let Some(level) = above(decision, client) {
+        let _ = write!(
+            sentence,
+            " Others share the key of {level}: a change there names that policy."
+        );
     }
     if decision.is_degraded() {
         sentence.push_str(" The store is away, and this process tells it alone.");
@@ -216,7 +240,7 @@ fn sentence_of(inspection: &Inspection, policy: &str) -> String {
     line.unwrap_or_default().to_owned()
 }
 
-/// Blocks a client under all policies.
+/// Blocks a client under one policy, or under all.
 pub(super) async fn block(handle: &Handle, question: &Block) -> Result<Change, Failed> {
     if question.seconds == 0 {
         return Err(Failed::Invalid(
@@ -224,37 +248,42 @@ pub(super) async fn block(handle: &Handle, question: &Block) -> Result<Change, F
         ));
     }
     let length = Duration::from_secs(question.seconds.into());
-    change(
-        handle,
-        &question.key,
-        Amendment::Block(length.into()),
-        blocked,
-    )
-    .await
+    let of = (question.key.as_str(), question.policy.as_deref());
+    change(handle, of, Amendment::Block(length.into()), blocked).await
 }
 
 /// Ends the block of a client.
-pub(super) async fn unblock(handle: &Handle, question: &OfClient) -> Result<Change, Failed> {
-    change(handle, &question.key, Amendment::Unblock, blocked).await
+pub(super) async fn unblock(handle: &Handle, question: &UnderPolicies) -> Result<Change, Failed> {
+    change(handle, question.of(), Amendment::Unblock, blocked).await
 }
 
 /// Gives a client all of its limits back.
-pub(super) async fn reset(handle: &Handle, question: &OfClient) -> Result<Change, Failed> {
-    change(handle, &question.key, Amendment::Reset, used).await
+pub(super) async fn reset(handle: &Handle, question: &UnderPolicies) -> Result<Change, Failed> {
+    change(handle, question.of(), Amendment::Reset, used).await
+}
+
+impl UnderPolicies {
+    fn of(&self) -> (&str, Option<&str>) {
+        (&self.key, self.policy.as_deref())
+    }
 }
 
 async fn change(
     handle: &Handle,
-    key: &str,
+    (key, policy): (&str, Option<&str>),
     amendment: Amendment,
     state_text: fn(&Inspection) -> String,
 ) -> Result<Change, Failed> {
     let client = client(handle, key, 0)?;
+    if let Some(policy) = policy.filter(|policy| client.key(policy).is_none()) {
+        return Err(does_not_count(policy));
+    }
     let before = state_text(&client.inspect().await?);
-    let answer = client.amend(amendment).await?;
+    let answer = client.amend(amendment, policy).await?;
     let after = state_text(&client.inspect().await?);
+    let of_policy = policy.map(|policy| format!("policy {policy}, "));
     Ok(Change {
-        subject: "a key".to_owned(),
+        subject: format!("{}a key", of_policy.unwrap_or_default()),
         before,
         after,
         was_blocked: (amendment == Amendment::Unblock).then_some(answer),
@@ -307,9 +336,7 @@ pub(super) async fn limit(handle: &Handle, question: &NewLimit) -> Result<Change
     let limiter = client.limiter();
     let before = shown_limit(&client.inspect().await?, policy);
     let Some(own) = client.key(policy) else {
-        return Err(Failed::Invalid(format!(
-            "`policy` cannot be {policy:?}: it does not count this client"
-        )));
+        return Err(does_not_count(policy));
     };
     match question.limit {
         None => limiter.end_override(policy, own)?.await?,
@@ -327,6 +354,12 @@ pub(super) async fn limit(handle: &Handle, question: &NewLimit) -> Result<Change
         after,
         was_blocked: None,
     })
+}
+
+fn does_not_count(policy: &str) -> Failed {
+    Failed::Invalid(format!(
+        "`policy` cannot be {policy:?}: it does not count this client"
+    ))
 }
 
 fn shown_limit(inspection: &Inspection, policy: &str) -> String {

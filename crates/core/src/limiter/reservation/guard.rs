@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 
 use super::charges::{ReservedCharge, ReservedCharges};
 use super::settlement::{release, settle};
+use super::spill::Spill;
 use crate::decision::Outcomes;
 use crate::error::ConfigError;
 use crate::limiter::on_drop::OnDrop;
@@ -28,6 +29,8 @@ pub struct ReservationGuard {
     settled: usize,
     /// Whether some of them hold slots.
     holds_slots: bool,
+    /// The members of groups that take what an answer costs beyond the room of the member that has paid.
+    members: Vec<Charge>,
     /// The runtime in which the store has answered, if it did not answer at once.
     runtime: Option<Handle>,
 }
@@ -54,6 +57,7 @@ impl ReservationGuard {
             charges: ReservedCharges::new(),
             settled: 0,
             holds_slots: false,
+            members: Vec::new(),
             runtime: None,
         }
     }
@@ -97,6 +101,18 @@ impl ReservationGuard {
                 let charge = *charge;
                 self.charges.push(ReservedCharge { charge, taken });
             }
+        }
+    }
+
+    /// Keeps those charges of the request that may take a part of its cost in place of the member that has paid.
+    #[inline]
+    pub fn spill_among(&mut self, charges: &[Charge]) {
+        if let Some(groups) = &self.policies.groups
+            && groups.spill()
+            && !self.charges.is_empty()
+        {
+            let may_take = |charge: &&Charge| groups.spilling(charge.alternative).is_some();
+            self.members = charges.iter().filter(may_take).copied().collect();
         }
     }
 
@@ -144,9 +160,22 @@ impl ReservationGuard {
                 RealCost::Estimate => None,
                 RealCost::Unsettled => self.policies.unless_settled(charge.policy).units(),
             };
-            if let Some(units) = units {
-                spent.set(units);
-                self.settle_one(charge, taken, units);
+            let Some(units) = units else {
+                continue;
+            };
+            match Spill::of(&self.policies, &self.members, (charge, taken, units)) {
+                Some(spill) => {
+                    self.policies.count_corrected(slice::from_ref(charge), None);
+                    let settled = spill.charge();
+                    if !matches!(settled, Reply::Now(Ok(_))) {
+                        let runtime = self.runtime.as_ref();
+                        settle(&self.policies, charge.policy, settled, runtime);
+                    }
+                }
+                None => {
+                    spent.set(units);
+                    self.settle_one(charge, taken, units);
+                }
             }
         }
     }

@@ -13,6 +13,7 @@ mod charges;
 pub(crate) mod guard;
 mod pending;
 mod settlement;
+mod spill;
 
 use std::fmt;
 use std::sync::Arc;
@@ -76,6 +77,7 @@ impl Reservation {
         decision.change(|outcomes| {
             if decide(outcomes) {
                 guard.hold(charges, outcomes);
+                guard.spill_among(charges);
             }
         });
     }

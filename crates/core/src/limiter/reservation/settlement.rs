@@ -73,13 +73,21 @@ pub(super) fn release(
 }
 
 /// Counts as lost the settlements of charges without an answer. A policy that keeps the estimate then has nothing to
-/// settle.
+/// settle. Of several policies of which one pays, one settlement is lost.
 pub(super) fn unanswered(policies: &Policies, charges: &[Charge]) {
+    let mut groups: SmallVec<[u8; 4]> = SmallVec::new();
     for charge in charges {
         let is_settled = policies.unless_settled(charge.policy).units().is_some();
-        if is_settled && charge.slot.is_none() {
-            record_lost(policies, charge.policy);
+        if !is_settled || charge.slot.is_some() {
+            continue;
         }
+        if let Some(its) = charge.alternative {
+            if groups.contains(&its.group) {
+                continue;
+            }
+            groups.push(its.group);
+        }
+        record_lost(policies, charge.policy);
     }
 }
 

@@ -12,7 +12,7 @@ use super::sink::OutcomeSink;
 use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
-use crate::store::Wanted;
+use crate::store::{Charge, Wanted};
 
 /// The number of policies up to which a request takes the fast path.
 const MOST: usize = 8;
@@ -83,7 +83,89 @@ pub(super) fn decide(
     for part in &mut parts {
         part.lock = Some(part.known.lock()?);
     }
+    charge(&mut parts, now, wanted, outcomes);
+    Some(Ok(()))
+}
+
+/// Decides charges of which some are one of several, in the common case: each group has a member with room, and all that are always
+/// charged have. Returns `None` in all others.
+///
+/// The members before the one that pays had no room when they were read. They are looked at again while the pages of those that are
+/// charged are locked, so all of it holds at one moment.
+pub(super) fn decide_either<'p>(
+    policies: &'p [Opened],
+    charges: &[Charge],
+    ask: impl Fn(&Charge) -> Ask,
+    now: Micros,
+    wanted: Wanted,
+    outcomes: &mut Outcomes,
+) -> Option<()> {
+    if charges.len() > MOST {
+        return None;
+    }
+    let look_up = |charge: &Charge| {
+        let opened = policies.get(charge.policy)?;
+        let ask = ask(charge);
+        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
+            return None;
+        }
+        let mut made = None;
+        let limit = opened.limit_under(charge.limit, &mut made);
+        Some(Part {
+            opened,
+            policy: charge.policy,
+            ask,
+            limit: charge.limit,
+            known: opened.counter.look_up(limit, ask, now)?,
+            lock: None,
+        })
+    };
+    let mut parts: SmallVec<[Part<'p>; MOST]> = SmallVec::new();
+    let mut passed: SmallVec<[Known<'p>; MOST]> = SmallVec::new();
+    let mut chosen: SmallVec<[u8; MOST]> = SmallVec::new();
+    for charge in charges {
+        let Some(mine) = charge.alternative else {
+            parts.push(look_up(charge).filter(|part| part.known.is_allowed)?);
+            continue;
+        };
+        if chosen.contains(&mine.group) {
+            continue;
+        }
+        chosen.push(mine.group);
+        let mut first = 0;
+        // The members in the order of their ranks, which need not be that of the charges.
+        loop {
+            let members = charges.iter().filter_map(|it| Some((it.alternative?, it)));
+            let members =
+                members.filter(|(its, _)| its.group == mine.group && u16::from(its.rank) >= first);
+            let (its, next) = members.min_by_key(|(its, _)| its.rank)?;
+            first = u16::from(its.rank) + 1;
+            let part = look_up(next)?;
+            if part.known.is_allowed {
+                parts.push(part);
+                break;
+            }
+            passed.push(part.known);
+        }
+    }
+    put_in_order(&mut parts)?;
     for part in &mut parts {
+        part.lock = Some(part.known.lock()?);
+    }
+    if !passed
+        .iter()
+        .all(|known| known.seqlock.still_is(known.seen))
+    {
+        return None;
+    }
+    charge(&mut parts, now, wanted, outcomes);
+    Some(())
+}
+
+/// Charges parts whose pages are locked.
+#[inline]
+fn charge(parts: &mut [Part<'_>], now: Micros, wanted: Wanted, outcomes: &mut Outcomes) {
+    for part in parts {
         let sink = &mut OutcomeSink {
             wanted,
             policy: part.policy,
@@ -100,7 +182,6 @@ pub(super) fn decide(
             counter.charge_known(limit, &part.known, part.ask, lock, now, sink);
         }
     }
-    Some(Ok(()))
 }
 
 /// Sorts parts in the order of locking. Returns `None` if a policy has two parts. There are at most [`MOST`],
