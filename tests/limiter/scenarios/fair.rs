@@ -352,6 +352,27 @@ fn what_remains_would_pass() {
     }
 }
 
+/// Of two that have asked little for long, each has a half: what the other one keeps was told to both.
+#[test]
+fn what_another_one_keeps_does_not_remain() {
+    let bucket = TokenBucket::per_second(10).burst(20);
+    let fair = Fair::new().active_for(Duration::from_secs(60));
+    let clock = ManualClock::new();
+    let policy = Policy::new("upstream", bucket).fair(fair);
+    let limiter = builder(policy, &clock).build_local().unwrap();
+    for _ in 0..3 {
+        assert!(passes(&limiter, "ann") && passes(&limiter, "ben"));
+        clock.advance(Duration::from_secs(10));
+    }
+    let decision = limiter.check(tenant("ann"), 1).now();
+    let (_, outcome) = decision.binding().unwrap();
+    let remaining = outcome.remaining();
+    for left in (0..remaining).rev() {
+        assert!(passes(&limiter, "ann"), "{left} of {remaining}");
+    }
+    assert!(!passes(&limiter, "ann"), "{remaining}");
+}
+
 #[test]
 fn to_peek_makes_nobody_active() {
     let (limiter, _) = limiter(TokenBucket::per_second(10));

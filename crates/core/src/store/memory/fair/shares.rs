@@ -270,7 +270,7 @@ impl Shares {
             };
             tenant.tag = tenant.tag.max(virtual_time - claim) + time / weight;
             if tenant.standing == Standing::Sated {
-                tenant.standing = Standing::Accruing;
+                (tenant.standing, tenant.still) = (Standing::Accruing, 0.0);
             }
         });
     }
@@ -436,7 +436,7 @@ impl Shares {
                 .tag
                 .max(self.virtual_time - most / f64::from(tenant.weight));
         }
-        tenant.standing = Standing::Accruing;
+        (tenant.standing, tenant.still) = (Standing::Accruing, 0.0);
         self.count_in(place);
     }
 
@@ -464,7 +464,7 @@ impl Shares {
         let virtual_time = self.virtual_time;
         let tenant = &mut self.tenants[place];
         if self.at.saturating_sub(tenant.seen) > scale.active_for {
-            tenant.standing = Standing::Lapsed;
+            (tenant.standing, tenant.still) = (Standing::Lapsed, 0.0);
             self.stop_waiting(place);
             return;
         }
