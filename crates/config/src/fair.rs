@@ -53,8 +53,10 @@ pub(super) fn check(
     let Some(at) = tables.iter().find_map(|(_, table)| table.get("fair")) else {
         return Some(());
     };
-    if store.is_some_and(ReadStore::is_shared) {
-        return at.refuse("only the state of this process is divided among tenants; leave the table [store] out, or `fair`");
+    if store.is_some_and(|store| !store.divides_limits()) {
+        return at.refuse(
+            "the store of the program does not divide limits among tenants; take the memory of this process or Redis, or leave `fair` out",
+        );
     }
     let Err(error) = limiter.clone().policies(policies).build() else {
         return Some(());
