@@ -91,6 +91,34 @@ fn a_store_of_the_program_that_divides_no_limits_is_refused() {
 }
 
 #[test]
+fn tenants_that_nothing_knows_are_one_together_if_the_file_says_so() {
+    let text = FAIR.replace("active_for", "unverified = \"together\"\nactive_for");
+    let layer = layer(&config(&text));
+    assert_eq!(send(&layer, get("/")).status, 200);
+    for (from, to, remedy) in [
+        ("\"together\"", "\"apart\"", "together"),
+        (
+            "fair = { header = \"x-tenant\" }\nweights = { pro = 3 }\n",
+            "",
+            "say among whom",
+        ),
+    ] {
+        let told = mistakes(&text.replace(from, to)).join("\n");
+        assert!(told.contains(remedy), "{told}");
+    }
+    let without_plans = r#"
+[policies.upstream]
+algorithm = "token-bucket"
+quota = "10/hour"
+key = "global"
+fair = { header = "x-tenant" }
+unverified = "together"
+"#;
+    let told = mistakes(without_plans).join("\n");
+    assert!(told.contains("declare the plans"), "{told}");
+}
+
+#[test]
 fn a_level_of_a_tree_is_not_divided() {
     let text = r#"
 [policies.spend]

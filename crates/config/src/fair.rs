@@ -1,5 +1,6 @@
 //! Limits that are divided among tenants.
 
+use super::policy::UNVERIFIED;
 use super::store::ReadStore;
 use super::tree::quoted;
 use super::walk::{At, TableAt};
@@ -9,7 +10,7 @@ use tower_ratelimit::policy::{Fair, Http, Policy};
 /// Divides the limit of a policy, if its table says so.
 pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http> {
     let remedy = "say among whom the limit is shared, such as fair = \"api_key\"";
-    for field in ["weights", "active_for"] {
+    for field in ["weights", "active_for", "unverified"] {
         table.needs(field, "fair", remedy);
     }
     let Some(at) = table.get("fair") else {
@@ -31,6 +32,10 @@ pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http>
     let mut fair = Fair::new();
     if let Some(time) = table.get("active_for").and_then(At::duration) {
         fair = fair.active_for(time);
+    }
+    let unverified = table.get("unverified");
+    if unverified.is_some_and(|at| at.one_of(&UNVERIFIED).is_some()) {
+        fair = fair.unverified_together();
     }
     let weights = table.get("weights").and_then(At::entries);
     for (plan, weight) in weights.into_iter().flatten() {
