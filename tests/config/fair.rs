@@ -1,6 +1,10 @@
 //! Fair shares in a file: the tenant, its weight, and what they do not go with.
 
+use tower_ratelimit::{ManualClock, SharedStore};
+use tower_ratelimit_config::{Config, Format};
+
 use crate::scene::{config, get, layer, mistakes, send};
+use crate::support::items::Map;
 
 const FAIR: &str = r#"default_plan = "free"
 
@@ -72,10 +76,46 @@ fn a_mistake_stands_at_the_policy_that_has_it() {
 
 #[cfg(feature = "redis")]
 #[test]
-fn a_store_in_redis_is_refused() {
+fn a_store_in_redis_divides_limits_as_well() {
     let text = format!("{FAIR}\n[store]\nredis = \"redis://127.0.0.1:1\"\n");
-    let told = mistakes(&text).join("\n");
-    assert!(told.contains("only the state of this process"), "{told}");
+    // A file with a mistake ends the test.
+    let _ = config(&text);
+}
+
+#[test]
+fn a_store_of_the_program_that_divides_no_limits_is_refused() {
+    let store = SharedStore::new(Map::new(&ManualClock::new()));
+    let parsed = Config::builder().store(store).parse(FAIR, Format::Toml);
+    let error = parsed.unwrap_err();
+    assert!(error.to_string().contains("does not divide"), "{error}");
+}
+
+#[test]
+fn tenants_that_nothing_knows_are_one_together_if_the_file_says_so() {
+    let text = FAIR.replace("active_for", "unverified = \"together\"\nactive_for");
+    let layer = layer(&config(&text));
+    assert_eq!(send(&layer, get("/")).status, 200);
+    for (from, to, remedy) in [
+        ("\"together\"", "\"apart\"", "together"),
+        (
+            "fair = { header = \"x-tenant\" }\nweights = { pro = 3 }\n",
+            "",
+            "say among whom",
+        ),
+    ] {
+        let told = mistakes(&text.replace(from, to)).join("\n");
+        assert!(told.contains(remedy), "{told}");
+    }
+    let without_plans = r#"
+[policies.upstream]
+algorithm = "token-bucket"
+quota = "10/hour"
+key = "global"
+fair = { header = "x-tenant" }
+unverified = "together"
+"#;
+    let told = mistakes(without_plans).join("\n");
+    assert!(told.contains("declare the plans"), "{told}");
 }
 
 #[test]

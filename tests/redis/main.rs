@@ -15,6 +15,7 @@ mod denials;
 mod either_or;
 mod expiry;
 mod factors;
+mod fair;
 #[cfg(feature = "calendar")]
 mod hours;
 mod idle;

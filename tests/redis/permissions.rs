@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::policy::Fair;
 use tower_ratelimit::store::Lease;
-use tower_ratelimit::{Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog, StoreError};
+use tower_ratelimit::{
+    Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog, StoreError, TokenBucket,
+};
 
 use crate::scene::{self, MINUTE, daily, every, key_on_each, limiter, patient, story, used};
 use crate::slots::at_once;
@@ -57,6 +61,17 @@ async fn every_verb(server: &Server) -> Result<(), StoreError> {
         let _ = limiter.check("ann", 1).await?;
         limiter.unblock("ann").await?;
         limiter.reset("ann").await?;
+    }
+    // Tenants, of which one is forgotten.
+    let fair = Fair::new().active_for(Duration::from_millis(1));
+    let divided = Policy::new("divided", TokenBucket::per_second(5)).fair(fair);
+    let clock = ManualClock::new();
+    let tenants = limiter(&store.clone().clock(clock.clone()), [divided]);
+    for name in ["ann", "ben"] {
+        let _ = tenants
+            .check(Key::branch(Key::GLOBAL, &[name.into_key()]), 1)
+            .await?;
+        clock.advance(MINUTE);
     }
     // A log without its first entries, and slots from before the clock has stepped back.
     let clock = ManualClock::new();

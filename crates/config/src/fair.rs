@@ -1,5 +1,6 @@
 //! Limits that are divided among tenants.
 
+use super::policy::UNVERIFIED;
 use super::store::ReadStore;
 use super::tree::quoted;
 use super::walk::{At, TableAt};
@@ -9,7 +10,7 @@ use tower_ratelimit::policy::{Fair, Http, Policy};
 /// Divides the limit of a policy, if its table says so.
 pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http> {
     let remedy = "say among whom the limit is shared, such as fair = \"api_key\"";
-    for field in ["weights", "active_for"] {
+    for field in ["weights", "active_for", "unverified"] {
         table.needs(field, "fair", remedy);
     }
     let Some(at) = table.get("fair") else {
@@ -32,6 +33,10 @@ pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http>
     if let Some(time) = table.get("active_for").and_then(At::duration) {
         fair = fair.active_for(time);
     }
+    let unverified = table.get("unverified");
+    if unverified.is_some_and(|at| at.one_of(&UNVERIFIED).is_some()) {
+        fair = fair.unverified_together();
+    }
     let weights = table.get("weights").and_then(At::entries);
     for (plan, weight) in weights.into_iter().flatten() {
         if let Some(weight) = weight.integer() {
@@ -53,8 +58,10 @@ pub(super) fn check(
     let Some(at) = tables.iter().find_map(|(_, table)| table.get("fair")) else {
         return Some(());
     };
-    if store.is_some_and(ReadStore::is_shared) {
-        return at.refuse("only the state of this process is divided among tenants; leave the table [store] out, or `fair`");
+    if store.is_some_and(|store| !store.divides_limits()) {
+        return at.refuse(
+            "the store of the program does not divide limits among tenants; take the memory of this process or Redis, or leave `fair` out",
+        );
     }
     let Err(error) = limiter.clone().policies(policies).build() else {
         return Some(());

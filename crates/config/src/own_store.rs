@@ -15,6 +15,7 @@ pub(super) struct OwnStore {
     limiter: Arc<Build<LimiterBuilder, Limiter>>,
     pub(super) is_shared: bool,
     pub(super) payers: Payers,
+    pub(super) divides_limits: bool,
 }
 
 type Build<B, T> = dyn Fn(B) -> Result<T, ConfigError> + Send + Sync;
@@ -22,12 +23,14 @@ type Build<B, T> = dyn Fn(B) -> Result<T, ConfigError> + Send + Sync;
 impl OwnStore {
     pub(super) fn new<S: Store + Clone + Send + Sync + 'static>(store: S) -> Self {
         let (is_shared, payers) = (store.is_shared(), store.chooses_payers());
+        let divides_limits = store.divides_limits();
         let of_limiter = store.clone();
         Self {
             layer: Arc::new(move |layer| layer.store(store.clone()).build()),
             limiter: Arc::new(move |limiter| limiter.store(of_limiter.clone()).build()),
             is_shared,
             payers,
+            divides_limits,
         }
     }
 

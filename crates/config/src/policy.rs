@@ -80,6 +80,9 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("active_for")
         .says("How long a tenant counts that does not ask, where the limit is divided; the default is 1s.")
         .together(Shape::Text),
+    setting("unverified")
+        .says("Whether all tenants that are in no plan by its name are one, where the limit is divided; by default each is one.")
+        .together(Shape::Word(&UNVERIFIED)),
     setting("cost")
         .says("How many units a request takes; the default is 1.")
         .of(
@@ -325,6 +328,8 @@ pub(super) static MODES: [(&str, Mode); 3] = [
     ("shadow", Mode::Shadow),
     ("off", Mode::Off),
 ];
+
+pub(super) static UNVERIFIED: [(&str, ()); 1] = [("together", ())];
 
 static NO_KEY: [(&str, NoKey); 2] = [("shared", NoKey::Shared), ("skip", NoKey::Skip)];
 

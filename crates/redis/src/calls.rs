@@ -17,11 +17,11 @@ use super::link::Link;
 use super::opened::{Charges, LimitOfCharge, OpenedPolicy, Rule};
 use super::pairs::LeaseRequest;
 use super::promise::timed_out;
-use super::query::{LEASE, Query};
+use super::query::{LEASE, Query, Tenant};
 use super::reply::ScriptReply;
 use super::script::{Call, Script};
 use super::settlement::Settlement;
-use super::state_key::InBraces;
+use super::state_key::{InBraces, below_root};
 use tower_ratelimit_core::__internal::KeyEpochs;
 use tower_ratelimit_core::__internal::{Standby, Watch};
 use tower_ratelimit_core::algorithm::Limit;
@@ -46,6 +46,8 @@ pub(super) struct Calls {
     pub(super) charge: Batcher<Query>,
     pub(super) settle: Batcher<Settlement>,
     pub(super) amend: Script,
+    /// For limits that are divided among tenants.
+    pub(super) amend_shares: Script,
     pub(super) take: Script,
     pub(super) renew: Script,
     pub(super) in_use: SlotsInUse,
@@ -123,7 +125,7 @@ impl Calls {
         charges: &[Charge],
         amendment: Amendment,
     ) -> Result<bool, StoreError> {
-        if self.link.is_divided() {
+        if self.link.is_divided() || charges.iter().any(|charge| self.divides(charge)) {
             return self.change_each(charges, amendment).await;
         }
         self.epochs.advance(charges);
@@ -187,13 +189,7 @@ impl Calls {
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
-                let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-                let limit = if policy.algorithm.limits_concurrency() {
-                    LimitOfCharge::Slots(self.numbers_of_slots(policy, charge))
-                } else {
-                    policy.limit_of(charge)
-                };
-                query.charge(key, charge, (limit, None));
+                self.add(&mut query, &mut names, policy, charge);
             }
         }
         let value = self.charge.run(query).await;
@@ -203,6 +199,33 @@ impl Calls {
             self.has_written(charges);
         }
         answer
+    }
+
+    /// Adds a charge to a query that decides.
+    fn add(&self, query: &mut Query, names: &mut Names, policy: &OpenedPolicy, charge: &Charge) {
+        let limit = if policy.algorithm.limits_concurrency() {
+            LimitOfCharge::Slots(self.numbers_of_slots(policy, charge))
+        } else {
+            policy.limit_of(charge)
+        };
+        if policy.scale.is_some() {
+            let key = names.name(&self.prefix, &charge.key.root(), &policy.suffix);
+            let tenant = Some(Box::new(self.tenant(&key, policy, charge)));
+            query.charge(key, charge, (limit, None), tenant);
+        } else {
+            let key = names.name(&self.prefix, &charge.key, &policy.suffix);
+            query.charge(key, charge, (limit, None), None);
+        }
+    }
+
+    /// Returns the tenant of a charge, whose shared key has its state under this name.
+    fn tenant(&self, shared: &str, policy: &OpenedPolicy, charge: &Charge) -> Tenant {
+        Tenant {
+            tenants: format!("{shared}:tenants"),
+            home: InBraces::of_tenant(&charge.key).state_key(&self.prefix, &policy.suffix),
+            field: format!("={}", below_root(&charge.key)),
+            weight: charge.weight.max(1),
+        }
     }
 
     /// Returns the time to send to the server, if a test sets the clock.
@@ -223,7 +246,7 @@ impl Calls {
             if let Some(policy) = self.policies.get(charge.policy) {
                 let key = names.name(&self.prefix, &charge.key, &policy.suffix);
                 let ask = Some(Box::new(ask.clone()));
-                query.charge(key, charge, (policy.limit_of(charge), ask));
+                query.charge(key, charge, (policy.limit_of(charge), ask), None);
                 charges.push(*charge);
             }
         }
@@ -246,11 +269,17 @@ impl Calls {
     }
 
     /// Returns the remembered denials, if the denial of such charges is remembered. Of several charges of which one is made, another
-    /// may have room sooner than was told.
+    /// may have room sooner than was told. A tenant that is denied has to be heard of, since room is kept for it.
     pub(super) fn denials_of(&self, charges: &[Charge]) -> Option<&DenialCache> {
-        let is_one_of_several = |charge: &Charge| charge.alternative.is_some();
+        let is_asked_for = |charge: &Charge| charge.alternative.is_some() || self.divides(charge);
         let denials = self.denials.as_ref();
-        denials.filter(|_| !charges.iter().any(is_one_of_several))
+        denials.filter(|_| !charges.iter().any(is_asked_for))
+    }
+
+    /// Returns whether the limit of this charge is divided among tenants.
+    pub(super) fn divides(&self, charge: &Charge) -> bool {
+        let policy = self.policies.get(charge.policy);
+        policy.is_some_and(|policy| policy.scale.is_some())
     }
 
     /// Returns whether one server has the keys of all these charges.
@@ -290,6 +319,20 @@ impl Calls {
         amendment: Amendment,
         until: Instant,
     ) -> Result<bool, StoreError> {
+        if !matches!(amendment, Amendment::Block(_) | Amendment::Unblock) {
+            let (divided, others): (Charges, Charges) = charges
+                .iter()
+                .copied()
+                .partition(|charge| self.divides(charge));
+            if !divided.is_empty() {
+                let changed = self.change_shares(&divided, amendment, until).await;
+                let is_all = others.is_empty();
+                return match changed {
+                    Ok(_) if !is_all => Box::pin(self.change(&others, amendment, until)).await,
+                    changed => changed,
+                };
+            }
+        }
         let mut call = self.call(amendment.name());
         let mut names = Names::default();
         for charge in charges {
@@ -314,6 +357,40 @@ impl Calls {
         if answer.is_ok() && matches!(amendment, Amendment::Release) {
             self.has_written(charges);
         }
+        self.watched(answer.map(|answer| answer == DONE))
+    }
+
+    /// Changes what tenants have used of limits that are divided.
+    async fn change_shares(
+        &self,
+        charges: &[Charge],
+        amendment: Amendment,
+        until: Instant,
+    ) -> Result<bool, StoreError> {
+        let mut call = self.call(amendment.name());
+        let mut names = Names::default();
+        for charge in charges {
+            let Some(policy) = self.policies.get(charge.policy) else {
+                continue;
+            };
+            let (Some(lua), Some(scale)) = (policy.lua, policy.scale) else {
+                continue;
+            };
+            let key = names.name(&self.prefix, &charge.key.root(), &policy.suffix);
+            let tenant = self.tenant(&key, policy, charge);
+            let lasts = match amendment {
+                Amendment::TakeBack(taken) => taken.until().get(),
+                _ => 0,
+            };
+            call.key(key);
+            call.key(tenant.tenants);
+            call.argument(lua.name);
+            call.numbers([charge.cost.into(), lasts]);
+            call.numbers(lua.numbers.into_iter().chain(scale));
+            call.argument(tenant.weight);
+            call.argument(tenant.field);
+        }
+        let answer = self.run(&self.amend_shares, &call, charges, until).await;
         self.watched(answer.map(|answer| answer == DONE))
     }
 
@@ -423,6 +500,9 @@ impl Calls {
             let cause = "the policies count different keys, which may be on several servers";
             return Err(StoreError::new(StoreErrorKind::Unsupported).caused_by(cause));
         }
+        if charges.iter().any(|charge| self.divides(charge)) {
+            return self.take_of_shares(charges, until).await;
+        }
         let mut call = self.call("take");
         let mut names = Names::default();
         for charge in charges {
@@ -437,6 +517,29 @@ impl Calls {
         }
         let answer = self.run(&self.take, &call, charges, until).await;
         let answer = self.watched(answer.and_then(|value| ScriptReply::of_taking(value, charges)));
+        if let Ok((1.., _)) = &answer {
+            self.has_written(charges);
+        }
+        answer
+    }
+
+    /// Takes as many units as there are, where limits are divided.
+    async fn take_of_shares(
+        &self,
+        charges: &[Charge],
+        until: Instant,
+    ) -> Result<(u32, ScriptReply), StoreError> {
+        let mut query = Query::new("take", self.moment(), until);
+        let mut names = Names::default();
+        for charge in charges {
+            if let Some(policy) = self.policies.get(charge.policy) {
+                self.add(&mut query, &mut names, policy, charge);
+            }
+        }
+        let value = self.charge.run(query).await;
+        let answer = value.map_err(failure);
+        let answer = answer.and_then(|value| ScriptReply::of_taking(value, charges));
+        let answer = self.watched(answer);
         if let Ok((1.., _)) = &answer {
             self.has_written(charges);
         }
@@ -526,7 +629,11 @@ impl Calls {
         let Some(lua) = policy.rule(charge) else {
             return;
         };
-        call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
+        if policy.scale.is_some() {
+            call.key(InBraces::of_tenant(&charge.key).state_key(&self.prefix, &policy.suffix));
+        } else {
+            call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
+        }
         call.argument(lua.name);
         let numbers = lua.numbers_at(|| self.now());
         call.argument(amount);

@@ -16,7 +16,7 @@ use super::renewal::keep;
 use super::reply::ScriptReply;
 use tower_ratelimit_core::__internal::Sent;
 use tower_ratelimit_core::__internal::cannot_have;
-use tower_ratelimit_core::__internal::{Instead, Standby, away};
+use tower_ratelimit_core::__internal::{Instead, Standby};
 use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcomes;
@@ -142,7 +142,11 @@ impl RedisLedger {
             if amendment.ends_leases() {
                 calls.changes.advance(&charges);
             }
-            return Reply::Now(calls.standby.change(&charges, amendment, Err(away())));
+            return Reply::Now(
+                calls
+                    .standby
+                    .change(&charges, amendment, Err(Standby::away())),
+            );
         }
         if amendment.settles() {
             let policies = charges.iter().map(|charge| charge.policy);

@@ -5,6 +5,8 @@
 //   `open.lua`: state, marks, and the numbers in force.
 // - `first_of.lua` is the driver for requests of which one of several policies pays: it decides on all, and then charges. In Rust,
 //   `store/alternatives.rs` of the core has the same choice, for `store/shared` and for what is answered.
+// - `fair.lua` is the driver for requests under limits that are divided among tenants: `shares.lua` of the core has the rule.
+//   `fair_amend.lua` settles and gives back under such limits.
 // - `ledger.rs` calls the script. Simultaneous requests share a call (`batcher.rs`), and so do settlements; `query.rs` and
 //   `settlement.rs` make the calls.
 // - `server.rs` has the connection to a server. `cluster.rs` has a connection to each primary, and a view of the slots.
@@ -74,6 +76,7 @@ use self::script::Script;
 use self::settlement::SettlementEncoder;
 use self::state_key::InBraces;
 use tower_ratelimit_core::__internal::Lua;
+use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::__internal::check_names;
 use tower_ratelimit_core::__internal::{KeyEpochs, Standby, Watch};
 use tower_ratelimit_core::algorithm::Algorithm;
@@ -220,6 +223,10 @@ impl Store for RedisStore {
         true
     }
 
+    fn divides_limits(&self) -> bool {
+        true
+    }
+
     fn chooses_payers(&self) -> Payers {
         if self.lease.is_some() {
             Payers::None(
@@ -254,6 +261,10 @@ impl Store for RedisStore {
             charge: Batcher::new(deciding, &self.link, &self.watch),
             settle: Batcher::new(SettlementEncoder::new(&policies), &self.link, &self.watch),
             amend: Script::of(&rules, include_str!("amend.lua")),
+            amend_shares: Script::of(
+                &rules,
+                &[Share::LUA, include_str!("fair_amend.lua")].concat(),
+            ),
             take: Script::of(&rules, include_str!("take.lua")),
             renew: Script::of(&in_use, include_str!("renew.lua")),
             in_use: SlotsInUse::new(self.slot_life),

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use tower_ratelimit_core::__internal::Lua;
 use tower_ratelimit_core::__internal::NamedPenalty;
+use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::algorithm::{Algorithm, Limit};
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::policy::Policy;
@@ -16,6 +17,8 @@ pub(super) struct OpenedPolicy {
     pub(super) lua: Option<Lua>,
     pub(super) suffix: String,
     pub(super) penalty: Option<NamedPenalty>,
+    /// What the rule of shares has to know, if the limit is divided among tenants: see [`Share::scale`].
+    pub(super) scale: Option<[u64; 3]>,
     /// Whether two requests of one key may have different limits.
     pub(super) limits_differ: bool,
     is_settled: AtomicBool,
@@ -28,6 +31,7 @@ impl OpenedPolicy {
             lua: policy.algorithm().lua(),
             suffix,
             penalty: policy.named_penalty(),
+            scale: Share::scale(policy),
             limits_differ: policy.limits_differ(),
             is_settled: AtomicBool::new(policy.is_settled()),
         }

@@ -12,6 +12,7 @@ use super::link::Link;
 use super::opened::{LimitOfCharge, OpenedPolicy, Rule, place, rules_of};
 use super::script::{Call, Script};
 use tower_ratelimit_core::__internal::Lua;
+use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::key::Key;
 use tower_ratelimit_core::store::Charge;
@@ -34,6 +35,20 @@ struct Kind {
     moment: Option<Micros>,
     /// Whether some charges are one of several, of which one is made.
     chooses: bool,
+    /// Whether some limits are divided among tenants.
+    divides: bool,
+}
+
+/// A tenant of a limit that is divided.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    /// The key under which all tenants are.
+    pub(super) tenants: String,
+    /// The key of its own, which has its blocks.
+    pub(super) home: String,
+    /// Its name among them.
+    pub(super) field: String,
+    pub(super) weight: u8,
 }
 
 #[derive(Debug)]
@@ -44,6 +59,8 @@ struct QueryCharge {
     softness: u8,
     /// Its place among charges of which one is made: the group, and the rank in it.
     place: Option<(u8, u8)>,
+    /// Who asks, if the limit is divided among tenants.
+    tenant: Option<Box<Tenant>>,
     /// The question to the script that grants units.
     ask: Option<Box<Ask>>,
 }
@@ -54,6 +71,8 @@ pub(super) struct Deciding {
     script: Script,
     /// The script for requests of which one of several charges is made.
     choosing: Script,
+    /// The script for requests under limits that are divided.
+    dividing: Script,
     lending: Option<Lending>,
 }
 
@@ -67,7 +86,7 @@ struct Lending {
 pub(super) const LEASE: &str = "lease";
 
 impl Query {
-    /// Creates a query with the verb `charge`, `peek`, `deny`, or [`LEASE`], at this moment or that of the
+    /// Creates a query with the verb `charge`, `peek`, `deny`, [`LEASE`], or `take` under divided limits, at this moment or that of the
     /// server's clock, which waits for its answer until `until`.
     pub(super) fn new(verb: &'static str, moment: Option<Micros>, until: Instant) -> Self {
         Self {
@@ -75,6 +94,7 @@ impl Query {
                 verb,
                 moment,
                 chooses: false,
+                divides: false,
             },
             until,
             key: Key::MISSING,
@@ -88,6 +108,7 @@ impl Query {
         key: String,
         charge: &Charge,
         (limit, ask): (LimitOfCharge, Option<Box<Ask>>),
+        tenant: Option<Box<Tenant>>,
     ) {
         if self.charges.is_empty() {
             self.key = charge.key;
@@ -95,6 +116,7 @@ impl Query {
         let place = charge.alternative();
         let place = place.map(|place| (place.group(), place.rank()));
         self.kind.chooses |= place.is_some();
+        self.kind.divides |= tenant.is_some();
         self.charges.push(QueryCharge {
             key,
             rule: Rule {
@@ -104,6 +126,7 @@ impl Query {
             cost: charge.cost,
             softness: charge.softness(),
             place,
+            tenant,
             ask,
         });
     }
@@ -166,6 +189,9 @@ impl Operation for Query {
             _ if kind.is_some_and(|kind| kind.chooses) => {
                 (&encoder.choosing, encoder.decisions(queries))
             }
+            _ if kind.is_some_and(|kind| kind.divides) => {
+                (&encoder.dividing, encoder.divisions(queries))
+            }
             _ => (&encoder.script, encoder.decisions(queries)),
         }
     }
@@ -187,6 +213,7 @@ impl Deciding {
             policies: Arc::clone(policies),
             script: Script::of(&rules, include_str!("charge.lua")),
             choosing: Script::of(&rules, include_str!("first_of.lua")),
+            dividing: Script::of(&rules, &[Share::LUA, include_str!("fair.lua")].concat()),
             lending,
         }
     }
@@ -232,6 +259,55 @@ impl Deciding {
         call
     }
 
+    /// Adds the name of a rule with its penalty, and its numbers.
+    fn put_rule(&self, call: &mut Call, rule: &Rule, moment: Option<Micros>) {
+        let (name, numbers) = rule.name_and_numbers(&self.policies, moment);
+        let policy = self.policies.get(rule.policy);
+        match policy.and_then(|policy| policy.penalty.as_ref()) {
+            None => call.argument(name),
+            Some(named) => {
+                let penalty = named.penalty.numbers().map(|number| number.to_string());
+                call.argument(format_args!("{name}|{}", penalty.join(" ")));
+            }
+        }
+        call.numbers(numbers);
+    }
+
+    /// Makes a call of the script that decides under limits that are divided.
+    fn divisions<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
+        let kind = queries.clone().next().map(|query| query.kind);
+        let moment = kind.and_then(|kind| kind.moment);
+        let mut call = Call::at(moment);
+        call.argument(kind.map_or("", |kind| kind.verb));
+        let charges = queries.clone().flat_map(|query| &query.charges);
+        let rules = rules_of(charges.map(|charge| charge.rule));
+        call.argument(rules.len());
+        for rule in &rules {
+            self.put_rule(&mut call, rule, moment);
+            let policy = self.policies.get(rule.policy);
+            call.numbers(policy.and_then(|policy| policy.scale).unwrap_or_default());
+        }
+        for query in queries {
+            call.argument(query.charges.len());
+            for charge in &query.charges {
+                call.argument(place(&rules, &charge.rule));
+                call.argument(charge.cost);
+                call.argument(charge.softness);
+                call.key(&charge.key);
+                if let Some(tenant) = &charge.tenant {
+                    call.argument(tenant.weight);
+                    call.argument(&tenant.field);
+                    call.key(&tenant.tenants);
+                    call.key(&tenant.home);
+                } else {
+                    call.argument(0);
+                    call.argument("");
+                }
+            }
+        }
+        call
+    }
+
     /// Makes a call of the script that decides.
     fn decisions<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let kind = queries.clone().next().map(|query| query.kind);
@@ -243,16 +319,7 @@ impl Deciding {
         let rules = rules_of(charges.map(|charge| charge.rule));
         call.argument(rules.len());
         for rule in &rules {
-            let (name, numbers) = rule.name_and_numbers(&self.policies, moment);
-            let policy = self.policies.get(rule.policy);
-            match policy.and_then(|policy| policy.penalty.as_ref()) {
-                None => call.argument(name),
-                Some(named) => {
-                    let penalty = named.penalty.numbers().map(|number| number.to_string());
-                    call.argument(format_args!("{name}|{}", penalty.join(" ")));
-                }
-            }
-            call.numbers(numbers);
+            self.put_rule(&mut call, rule, moment);
             let hours = rule.hours(&self.policies, moment);
             if !hours.is_empty() {
                 call.argument("hours");

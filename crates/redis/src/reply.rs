@@ -11,6 +11,7 @@ use super::lease::{Grant, Leased};
 use super::opened::OpenedPolicy;
 use tower_ratelimit_core::__internal::DenialEffect;
 use tower_ratelimit_core::__internal::KeyOutlook;
+use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::algorithm::State;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcomes;
@@ -38,6 +39,8 @@ pub(super) struct KeyReply {
     blocked: Micros,
     /// The override of the key.
     own: Option<Own>,
+    /// What the tenant may take, if the limit is divided.
+    share: Option<Box<Share>>,
     /// The units of the key that nodes hold.
     leased: Option<Box<Leased>>,
     /// The units that this node is granted.
@@ -69,6 +72,7 @@ impl ScriptReply {
             is_penalized: false,
             blocked: Micros::ZERO,
             own: None,
+            share: None,
             leased: None,
             grant: None,
             state: state.clone(),
@@ -184,7 +188,14 @@ impl ScriptReply {
         for reply in self.each.iter().filter(|reply| !reply.is_passed) {
             let policy = reply.charge.policy;
             if let Some(counted) = policies.get(policy) {
-                outcomes.push(policy, reply.outcome(counted, Micros::ZERO));
+                let outcome = reply.outcome(counted, Micros::ZERO);
+                outcomes.push(
+                    policy,
+                    match &reply.share {
+                        None => outcome,
+                        Some(share) => reply.outcome_of_tenant(outcome, share, self.is_allowed()),
+                    },
+                );
             }
         }
         outcomes.put_in_order();

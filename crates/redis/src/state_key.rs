@@ -10,16 +10,31 @@ use super::LAYOUT;
 /// A policy may have any sign but no key has a semicolon: what is below the root ends with one.
 pub(super) struct InBraces(String);
 
+/// Returns what a name has below its root, which is nothing for a root.
+pub(super) fn below_root(key: &Key) -> String {
+    let (name, root) = (key.name(), key.root());
+    if root == *key {
+        return String::new();
+    }
+    // `u:`, the root, a comma and what is below it.
+    let below = name
+        .as_str()
+        .get("u:,".len() + root.name().as_str().len()..);
+    below.unwrap_or_default().to_owned()
+}
+
 impl InBraces {
     pub(super) fn of(key: &Key) -> Self {
-        let (name, root) = (key.name(), key.root());
+        let root = key.root();
         if root == *key {
-            return Self(format!("{{{name}}}:"));
+            return Self(format!("{{{}}}:", root.name()));
         }
-        let root = root.name();
-        // `u:`, the root, a comma and what is below it.
-        let below = name.as_str().get("u:,".len() + root.as_str().len()..);
-        Self(format!("{{{root}}};{};", below.unwrap_or_default()))
+        Self::of_tenant(key)
+    }
+
+    /// That of a tenant under the key that all tenants share, which is never that key itself.
+    pub(super) fn of_tenant(key: &Key) -> Self {
+        Self(format!("{{{}}};{};", key.root().name(), below_root(key)))
     }
 
     /// Returns the name of the state of a policy, whose suffix is this.

@@ -222,6 +222,27 @@ fn plans_have_weights() {
     assert!((79.0..81.0).contains(&had[1]), "{had:?}");
 }
 
+/// A client that invents a tenant for each request has the share of one, and a known one has its own.
+#[test]
+fn tenants_that_nothing_knows_are_one_together() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().unverified_together();
+    let policy = Policy::new("upstream", TokenBucket::per_second(10)).fair(fair);
+    let is_known = |key: &Key| (*key == tenant("ann")).then_some("known");
+    let plans = Plans::new([Plan::new("known"), Plan::new("free")]).default_plan("free");
+    let limiter = builder(policy.clone(), &clock).plans(plans, is_known);
+    let limiter = limiter.build_local().unwrap();
+    let mut had = [0; 2];
+    for step in 0..2_000_u64 {
+        clock.advance(Duration::from_millis(10));
+        had[0] += u32::from(limiter.check(tenant(step), 1).now().is_allowed());
+        had[1] += u32::from(passes(&limiter, "ann"));
+    }
+    assert!(had.iter().all(|had| (95..=110).contains(had)), "{had:?}");
+    let error = builder(policy, &clock).build_local().unwrap_err();
+    assert!(error.to_string().contains("declare the plans"), "{error}");
+}
+
 #[test]
 fn large_requests_have_their_share_beside_small_ones() {
     for cost in [5, 50, 100] {
@@ -350,6 +371,27 @@ fn what_remains_would_pass() {
             }
         }
     }
+}
+
+/// Of two that have asked little for long, each has a half: what the other one keeps was told to both.
+#[test]
+fn what_another_one_keeps_does_not_remain() {
+    let bucket = TokenBucket::per_second(10).burst(20);
+    let fair = Fair::new().active_for(Duration::from_secs(60));
+    let clock = ManualClock::new();
+    let policy = Policy::new("upstream", bucket).fair(fair);
+    let limiter = builder(policy, &clock).build_local().unwrap();
+    for _ in 0..3 {
+        assert!(passes(&limiter, "ann") && passes(&limiter, "ben"));
+        clock.advance(Duration::from_secs(10));
+    }
+    let decision = limiter.check(tenant("ann"), 1).now();
+    let (_, outcome) = decision.binding().unwrap();
+    let remaining = outcome.remaining();
+    for left in (0..remaining).rev() {
+        assert!(passes(&limiter, "ann"), "{left} of {remaining}");
+    }
+    assert!(!passes(&limiter, "ann"), "{remaining}");
 }
 
 #[test]

@@ -32,6 +32,14 @@ impl ReadStore {
         }
     }
 
+    /// Returns whether it divides limits among tenants.
+    pub(crate) fn divides_limits(&self) -> bool {
+        match self {
+            Self::Memory(_) | Self::Redis(_) => true,
+            Self::Own(store) => store.divides_limits,
+        }
+    }
+
     /// Returns whether nodes share it.
     pub(crate) fn is_shared(&self) -> bool {
         match self {

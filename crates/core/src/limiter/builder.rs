@@ -395,7 +395,7 @@ impl<S: Store> LimiterBuilder<S> {
         let unfit = [
             (
                 !self.store.divides_limits(),
-                "keep the state in this process, by a `MemoryStore`: this store does not divide limits among tenants",
+                "keep the state in this process, by a `MemoryStore`, or in Redis: this store does not divide limits among tenants",
             ),
             (
                 !self.groups.is_empty(),

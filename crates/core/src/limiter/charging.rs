@@ -177,7 +177,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         purpose: Purpose,
         steps: &mut impl Steps<R::Refusal>,
     ) -> Result<Charge, NoDemand<R::Refusal>> {
-        let demand = reads.demand()?;
+        let mut demand = reads.demand()?;
         let mut charge = Charge::new(policy, demand.key, demand.cost);
         charge.is_soft = demand.is_soft;
         charge.is_reserved = demand.is_reserved && purpose == Purpose::Reserve;
@@ -197,7 +197,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 charge.window = own.window;
             }
             if let Some(weights) = &policies.weights {
-                charge.weight = weights.of_request(policy, &context, limits.limits());
+                if weights.apply(&mut charge, &context, limits.limits()) {
+                    demand.key = charge.key;
+                }
             }
         }
         let has_terms = policies.terms.are_any() && purpose.has_terms();

@@ -1,36 +1,57 @@
-//! The weights of tenants, under limits that are divided among them.
+//! Tenants and their weights, under limits that are divided among them.
 
 use super::limits::RequestLimits;
-use crate::plan::{LimitContext, Limits};
-use crate::policy::Policy;
+use crate::key::Key;
+use crate::plan::{ChosenPlan, LimitContext, Limits};
+use crate::policy::{Fair, Policy};
+use crate::store::Charge;
 
-/// The weight of each plan under each policy.
+/// The weight of each plan under each policy, and whether all tenants that are in no plan by name are one.
 #[derive(Debug)]
-pub(super) struct Weights(Box<[Box<[u8]>]>);
+pub(super) struct Weights(Box<[(Box<[u8]>, bool)]>);
 
 impl Weights {
-    /// Returns `None` if all tenants weigh the same.
+    /// Returns `None` if all tenants weigh the same, and each is one of its own.
     pub(super) fn of(policies: &[Policy], limits: Option<&RequestLimits>) -> Option<Self> {
         let limits = limits.map(RequestLimits::limits);
         let plans: Vec<&str> = limits.into_iter().flat_map(Limits::plan_names).collect();
-        let of_policy = |policy: &Policy| -> Box<[u8]> {
+        let of_policy = |policy: &Policy| -> (Box<[u8]>, bool) {
             let weights = policy.fairness().map_or(&[][..], |fair| fair.weights());
             let weight = |plan: &&str| {
                 let own = weights.iter().find(|(it, _)| it == plan);
                 own.map_or(1, |(_, weight)| u8::try_from(*weight).unwrap_or(u8::MAX))
             };
-            plans.iter().map(weight).collect()
+            let together = policy
+                .fairness()
+                .is_some_and(Fair::counts_unverified_together);
+            (plans.iter().map(weight).collect(), together)
         };
         let all: Box<[_]> = policies.iter().map(of_policy).collect();
-        let differ = all.iter().flatten().any(|weight| *weight > 1);
+        let differs = |(weights, together): &(Box<[u8]>, bool)| {
+            *together || weights.iter().any(|weight| *weight > 1)
+        };
+        let differ = all.iter().any(differs);
         differ.then_some(Self(all))
     }
 
-    /// Returns the weight of the tenant of a request.
-    pub(super) fn of_request(&self, policy: usize, context: &LimitContext, limits: &Limits) -> u8 {
+    /// Gives the tenant of a request its weight, and the key of all that are counted together if it is one of them. Returns whether
+    /// it is.
+    pub(super) fn apply(
+        &self,
+        charge: &mut Charge,
+        context: &LimitContext,
+        limits: &Limits,
+    ) -> bool {
+        let Some((weights, together)) = self.0.get(charge.policy) else {
+            return false;
+        };
         let plan = context.plan.or_else(|| limits.plan(None));
-        let of_policy = self.0.get(policy);
-        let weight = plan.and_then(|plan| of_policy?.get(plan.place()));
-        weight.copied().unwrap_or(1)
+        let weight = plan.and_then(|plan| weights.get(plan.place()));
+        charge.weight = weight.copied().unwrap_or(1);
+        let is_unknown = *together && !plan.is_some_and(ChosenPlan::is_named);
+        if is_unknown {
+            charge.key = Key::branch(charge.key.root(), &[Key::MISSING]);
+        }
+        is_unknown
     }
 }

@@ -287,13 +287,29 @@ type Choices = Box<[Choice]>;
 
 /// The plan of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct ChosenPlan(usize);
+pub struct ChosenPlan {
+    place: usize,
+    /// Whether the request has it by its name.
+    is_named: bool,
+}
 
 impl ChosenPlan {
     /// Returns its index among the plans.
     #[inline]
     pub(crate) fn place(self) -> usize {
-        self.0
+        self.place
+    }
+
+    /// Returns whether the request has it by its name, and not because it has no other.
+    pub(crate) fn is_named(self) -> bool {
+        self.is_named
+    }
+
+    fn named(place: usize) -> Self {
+        Self {
+            place,
+            is_named: true,
+        }
     }
 }
 
@@ -302,10 +318,10 @@ impl LimitsByPlan {
     #[inline]
     pub(crate) fn named(&self, name: Option<&str>) -> ChosenPlan {
         let Some(name) = name else {
-            return ChosenPlan(self.default);
+            return self.default();
         };
         match self.plans.iter().position(|(plan, _)| **plan == *name) {
-            Some(place) => ChosenPlan(place),
+            Some(place) => ChosenPlan::named(place),
             None => self.unknown(name),
         }
     }
@@ -313,12 +329,15 @@ impl LimitsByPlan {
     /// Returns the plans in their order, each with its name.
     pub(crate) fn names(&self) -> impl ExactSizeIterator<Item = (ChosenPlan, &Arc<str>)> {
         let named = self.plans.iter().enumerate();
-        named.map(|(place, (name, _))| (ChosenPlan(place), name))
+        named.map(|(place, (name, _))| (ChosenPlan::named(place), name))
     }
 
     #[inline]
     pub(crate) fn choice(&self, plan: ChosenPlan, policy: usize) -> Choice {
-        let choice = self.plans.get(plan.0).and_then(|(_, its)| its.get(policy));
+        let choice = self
+            .plans
+            .get(plan.place)
+            .and_then(|(_, its)| its.get(policy));
         choice.copied().unwrap_or(Choice::OWN)
     }
 
@@ -326,7 +345,15 @@ impl LimitsByPlan {
     fn unknown(&self, name: &str) -> ChosenPlan {
         let shown: String = name.chars().take(40).collect();
         warn_once_of(&UNKNOWN_PLAN, format!("plan {shown:?}"));
-        ChosenPlan(self.default)
+        self.default()
+    }
+
+    #[inline]
+    fn default(&self) -> ChosenPlan {
+        ChosenPlan {
+            place: self.default,
+            is_named: false,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::plan::Plans;
 /// - a tenant counts as long as it has asked within the last second
 /// - up to 1,024 tenants of a shared key are told apart; all further ones share the place of one
 /// - each has the weight 1
+/// - each key is a tenant, whether anything knows it or not
 ///
 /// ```
 /// # use tower_ratelimit_core as tower_ratelimit;
@@ -31,6 +32,7 @@ pub struct Fair {
     active_for: Duration,
     tenants: u32,
     weights: Vec<(String, u32)>,
+    unverified_together: bool,
 }
 
 /// The most tenants that are told apart.
@@ -49,6 +51,7 @@ impl Fair {
             active_for: Duration::from_secs(1),
             tenants: MOST_TENANTS,
             weights: Vec::new(),
+            unverified_together: false,
         }
     }
 
@@ -75,6 +78,25 @@ impl Fair {
         self
     }
 
+    /// Counts all tenants that are in no [plan](crate::plan::Plans) by its name as one tenant, together with requests without a tenant.
+    ///
+    /// Otherwise a client that can choose its tenant freely, such as an API key that was not looked up, is as many tenants as it
+    /// likes. A plan is named by a closure, a table or a resolver; a default plan alone does not make a tenant known. A block, a
+    /// settlement or a reset of such a tenant is that of all of them.
+    ///
+    /// Building a limiter or a layer without plans fails, since no tenant would be known.
+    pub fn unverified_together(self) -> Self {
+        Self {
+            unverified_together: true,
+            ..self
+        }
+    }
+
+    /// Returns whether all tenants that are in no plan by its name are one.
+    pub(crate) fn counts_unverified_together(&self) -> bool {
+        self.unverified_together
+    }
+
     /// Returns how long a tenant counts that does not ask.
     pub(crate) fn is_active_for(&self) -> Micros {
         self.active_for.into()
@@ -90,8 +112,13 @@ impl Fair {
         &self.weights
     }
 
-    /// Rejects a weight of a plan that is not one of these.
+    /// Rejects a weight of a plan that is not one of these, and what needs plans without any.
     pub(crate) fn check_plans(&self, plans: Option<&Plans>) -> Result<(), ConfigError> {
+        if self.unverified_together && plans.is_none() {
+            let remedy = "declare the plans of tenants that are known, `.plans(Plans::new([Plan::new(name)]), …)`, or leave it out: \
+                          without plans all tenants would be one";
+            return Err(ConfigError::new("unverified_together", true, remedy));
+        }
         let is_known = |name: &str| {
             let mut plans = plans.into_iter().flat_map(Plans::each);
             plans.any(|plan| plan.name() == name)

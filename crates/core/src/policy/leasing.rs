@@ -25,6 +25,9 @@ impl Policy {
         if self.penalty.is_some() {
             return Err("it counts refusals for a penalty");
         }
+        if self.fair.is_some() {
+            return Err("its limit is divided among tenants");
+        }
         if self.patience.is_any() {
             return Err("its requests wait for their turn");
         }

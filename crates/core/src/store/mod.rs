@@ -13,7 +13,7 @@ mod amendment;
 pub(crate) mod charged;
 pub(crate) mod denials;
 pub(crate) mod hashed;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod outage;
 pub(crate) mod outlook;
 mod reply;

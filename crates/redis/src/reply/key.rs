@@ -5,6 +5,7 @@ use crate::lease::{Grant, Leased, LeasedRequest};
 use crate::opened::OpenedPolicy;
 use tower_ratelimit_core::__internal::KeyOutlook;
 use tower_ratelimit_core::__internal::Replenishment;
+use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::algorithm::Algorithm;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcome;
@@ -139,7 +140,7 @@ impl KeyReply {
     /// Returns the state from which later outcomes are computed; `None` for a policy without one, and where nodes hold
     /// units, which they may give back.
     pub(super) fn outlook(&self, counted: &OpenedPolicy) -> Option<KeyOutlook> {
-        if self.leased.is_some() || counted.algorithm.limits_concurrency() {
+        if self.leased.is_some() || self.share.is_some() || counted.algorithm.limits_concurrency() {
             return None;
         }
         let own = self.own;
@@ -151,6 +152,24 @@ impl KeyReply {
             at: self.at,
             blocked: self.blocked,
         })
+    }
+
+    /// Returns the outcome of the shared limit as that of the tenant, whose request may go on or not.
+    #[cold]
+    pub(super) fn outcome_of_tenant(
+        &self,
+        mut outcome: Outcome,
+        share: &Share,
+        is_allowed: bool,
+    ) -> Outcome {
+        let cost = self.charge.cost;
+        let taken = if is_allowed && self.passes() { cost } else { 0 };
+        if !self.fits && outcome.is_allowed() {
+            // The limit has room, which is kept for other tenants.
+            outcome = outcome.denied(None);
+        }
+        share.tell(&mut outcome, (cost, taken));
+        outcome
     }
 
     /// Returns the outcome at a later moment, if nothing has happened since.
@@ -184,7 +203,12 @@ impl KeyReply {
         }
         match self.blocked.saturating_sub(later) {
             Micros::ZERO => outcome,
-            left if self.is_penalized && later == Micros::ZERO => outcome.penalized_for(left),
+            left if self.is_penalized && later == Micros::ZERO => {
+                if let Some(share) = &self.share {
+                    outcome = self.outcome_of_tenant(outcome, share, false);
+                }
+                outcome.penalized_for(left)
+            }
             left => outcome.blocked_for(left),
         }
     }

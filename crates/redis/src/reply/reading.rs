@@ -7,6 +7,7 @@ use super::{KeyReply, Own, ScriptReply};
 use crate::failure::nonsense;
 use crate::lease::{Grant, Leased};
 use crate::opened::Charges;
+use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::algorithm::State;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::error::StoreError;
@@ -40,7 +41,8 @@ impl ScriptReply {
                 } else {
                     None
                 };
-                let (leased, text) = leased_of(parts.next()?)?;
+                let (share, text) = share_of(parts.next()?)?;
+                let (leased, text) = leased_of(text)?;
                 let (own, state) = state_of(text)?;
                 each.push(KeyReply {
                     charge,
@@ -50,6 +52,7 @@ impl ScriptReply {
                     is_penalized: fits == "2",
                     blocked,
                     own,
+                    share,
                     leased,
                     grant,
                     state,
@@ -95,6 +98,17 @@ const LAST_MOMENT: Micros = Micros::new(Micros::LONGEST.get() << 2);
 fn micros_of(word: &str) -> Option<Micros> {
     let micros = word.parse().ok().map(Micros::new);
     micros.filter(|micros| *micros <= LAST_MOMENT)
+}
+
+/// Reads what the tenant may take, if the limit is divided, and returns the rest of the text.
+fn share_of(text: &str) -> Option<(Option<Box<Share>>, &str)> {
+    match text.strip_prefix('%') {
+        None => Some((None, text)),
+        Some(marked) => {
+            let (share, text) = marked.split_once('|')?;
+            Some((Some(Box::new(Share::read(&words(share)?)?)), text))
+        }
+    }
 }
 
 /// Reads the units that nodes hold, if any, and returns the rest of the text.

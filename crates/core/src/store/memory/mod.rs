@@ -4,7 +4,7 @@ mod blocks;
 mod cell;
 mod driver;
 mod expiry;
-mod fair;
+pub(crate) mod fair;
 mod guarantee;
 mod holding;
 mod in_words;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::remote_ledger::in_time;
-use super::standby::{Instead, Standby, away, is_of_the_call};
+use super::standby::{Instead, Standby, is_of_the_call};
 use super::watch::{Waiting, Watch};
 use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
@@ -91,7 +91,10 @@ impl Ledger for Guard {
             return Reply::Now(self.standby.settle(charges, amendment));
         }
         if self.watch.is_away(charges) {
-            return Reply::Now(self.standby.change(charges, amendment, Err(away())));
+            return Reply::Now(
+                self.standby
+                    .change(charges, amendment, Err(Standby::away())),
+            );
         }
         let call = self.watch.waiting(&first.key);
         match self.ledger.amend(charges, amendment) {

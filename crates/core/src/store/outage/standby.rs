@@ -37,13 +37,6 @@ struct Share {
 /// away.
 pub type Instead<T> = fn(&Standby, &[Charge], Option<StoreError>) -> Result<T, StoreError>;
 
-/// Returns the error of a store that is known to be away, and was not asked.
-pub fn away() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable)
-        .because("away")
-        .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
-}
-
 /// Returns whether an error concerns the call alone: the store does not support it, or has no room. A decision here does not
 /// change that.
 pub(super) fn is_of_the_call(error: &StoreError) -> bool {
@@ -54,6 +47,13 @@ pub(super) fn is_of_the_call(error: &StoreError) -> bool {
 }
 
 impl Standby {
+    /// Returns the error of a store that is known to be away, and was not asked.
+    pub fn away() -> StoreError {
+        StoreError::new(StoreErrorKind::Unavailable)
+            .because("away")
+            .caused_by("it has failed several times in a row, and is asked again as soon as it answers a probe")
+    }
+
     /// Creates a standby of a node that has its share of every limit, or the whole one if nothing tells how many nodes there are.
     pub fn new(
         policies: &[Policy],
@@ -228,7 +228,7 @@ impl Standby {
                 // Only a block denies a charge of cost 0.
                 OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
                 OnStoreFailure::Refuse => {
-                    return Err(failure.unwrap_or_else(away).already_logged());
+                    return Err(failure.unwrap_or_else(Self::away).already_logged());
                 }
             });
         }

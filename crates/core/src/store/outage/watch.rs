@@ -450,7 +450,7 @@ mod tests {
         }
 
         fn probe(&self, _: u16) -> Probe {
-            Box::pin(async { Err(away()) })
+            Box::pin(async { Err(Standby::away()) })
         }
 
         fn longest_probe(&self) -> Duration {

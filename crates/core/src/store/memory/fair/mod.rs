@@ -18,11 +18,12 @@ use crate::policy::Fair;
 use crate::store::Amendment;
 use crate::store::hashed::Hashed;
 
-pub(super) use self::shares::{Scale, Share};
+pub(super) use self::shares::Scale;
+pub use self::shares::Share;
 
 impl Share {
     /// Writes into an outcome what is left for the tenant, and how long it waits. `taken` is what this request has taken.
-    pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
+    pub fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
         let left = self.of(outcome.remaining(), taken);
         if outcome.is_allowed() {
             *outcome = outcome.with_remaining(left);
@@ -102,12 +103,7 @@ impl Tenants {
 impl Division {
     /// Returns the division of limits of this algorithm, or `None` if it grants nothing.
     pub(super) fn of(algorithm: &Algorithm, fair: &Fair, tenants: Arc<Tenants>) -> Option<Self> {
-        let scale = Scale {
-            limit: algorithm.limit()?,
-            fill: algorithm.period()?.into(),
-            active_for: fair.is_active_for(),
-            tenants: fair.tenants(),
-        };
+        let scale = Scale::of(algorithm, fair)?;
         Some(Self { scale, tenants })
     }
 

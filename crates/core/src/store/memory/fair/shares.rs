@@ -23,7 +23,9 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
+use crate::policy::{Fair, Policy};
 
 /// What the rule has to know of the shared limit and of its tenants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +87,7 @@ enum Standing {
 
 /// What a request of a tenant may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::memory) struct Share {
+pub struct Share {
     /// Whether the tenant has used more than its share.
     has_debt: bool,
     /// How many requests of one unit its claim lets pass.
@@ -112,6 +114,42 @@ const LATEST: f64 = (1 << 30) as f64;
 const OTHERS: u64 = 0;
 
 impl Share {
+    /// The rule in Lua, for stores that run it where the state is.
+    pub const LUA: &str = include_str!("shares.lua");
+
+    /// Returns what the rule in Lua has to know of a policy whose limit is divided, beside the limit: in how many microseconds all of
+    /// it is granted anew, for how many a tenant counts that does not ask, and how many tenants are told apart.
+    pub fn scale(policy: &Policy) -> Option<[u64; 3]> {
+        let scale = Scale::of(policy.algorithm(), policy.fairness()?)?;
+        let tenants = u64::try_from(scale.tenants).unwrap_or(u64::MAX);
+        Some([scale.fill.get(), scale.active_for.get(), tenants])
+    }
+
+    /// Reads what the rule in Lua has told.
+    pub fn read(words: &[u64]) -> Option<Self> {
+        let &[
+            limit,
+            has_debt,
+            claim,
+            others,
+            is_steady,
+            is_contended,
+            free_after,
+        ] = words
+        else {
+            return None;
+        };
+        Some(Self {
+            has_debt: has_debt != 0,
+            claim: claim.try_into().ok()?,
+            others: others.try_into().ok()?,
+            is_steady: is_steady != 0,
+            is_contended: is_contended != 0,
+            free_after: Micros::new(free_after),
+            limit: limit.try_into().ok()?,
+        })
+    }
+
     /// The whole of this limit, undivided.
     pub(in crate::store::memory) fn whole(limit: u32) -> Self {
         Self {
@@ -175,6 +213,16 @@ impl Share {
 }
 
 impl Scale {
+    /// Returns that of a policy with this algorithm, or `None` if it grants nothing.
+    pub(in crate::store::memory) fn of(algorithm: &Algorithm, fair: &Fair) -> Option<Self> {
+        Some(Self {
+            limit: algorithm.limit()?,
+            fill: algorithm.period()?.into(),
+            active_for: fair.is_active_for(),
+            tenants: fair.tenants(),
+        })
+    }
+
     /// Returns the time in which this many units are granted.
     fn time_of(&self, units: u32) -> f64 {
         self.fill() / f64::from(self.limit.max(1)) * f64::from(units)
@@ -270,7 +318,7 @@ impl Shares {
             };
             tenant.tag = tenant.tag.max(virtual_time - claim) + time / weight;
             if tenant.standing == Standing::Sated {
-                tenant.standing = Standing::Accruing;
+                (tenant.standing, tenant.still) = (Standing::Accruing, 0.0);
             }
         });
     }
@@ -436,7 +484,7 @@ impl Shares {
                 .tag
                 .max(self.virtual_time - most / f64::from(tenant.weight));
         }
-        tenant.standing = Standing::Accruing;
+        (tenant.standing, tenant.still) = (Standing::Accruing, 0.0);
         self.count_in(place);
     }
 
@@ -464,7 +512,7 @@ impl Shares {
         let virtual_time = self.virtual_time;
         let tenant = &mut self.tenants[place];
         if self.at.saturating_sub(tenant.seen) > scale.active_for {
-            tenant.standing = Standing::Lapsed;
+            (tenant.standing, tenant.still) = (Standing::Lapsed, 0.0);
             self.stop_waiting(place);
             return;
         }

@@ -1,0 +1,176 @@
+-- Decides on requests as `charge.lua` and `take.lua` do, where some limits are divided among tenants. No policy has hours.
+-- KEYS: for each charge its state; if its limit is divided, the state is that of the shared key, and the tenants and the state of the
+-- tenant's key follow, which is never charged and has the marks.
+-- ARGV: the time, or nothing; `charge`, `peek`, `deny`, or `take` to take as much as there is; how many policies there are, and for
+-- each its rule and four numbers as in `charge.lua`, and the three numbers of its scale, which are 0 if it is not divided; then for
+-- each request how many charges it has, and for each its policy, its cost, whether it is soft, and the weight and the field of the
+-- tenant.
+-- Returns what `charge.lua` does, or `take.lua` for each request. If the limit is divided, `%`, the numbers of the share and `|` come
+-- before the state.
+local KEYS, ARGV = KEYS, ARGV
+local now, shortest = moment(ARGV[1])
+local purpose = ARGV[2]
+local takes, writes = purpose == 'take', purpose == 'charge' or purpose == 'take'
+local policies, at = {}, 4
+for index = 1, ARGV[3] + 0 do
+  local rule, penalty = rules[ARGV[at]], nil
+  if not rule then
+    local name, numbers = string.match(ARGV[at], '^([^|]*)|(.*)$')
+    rule, penalty = rules[name], numbers
+  end
+  local limit, tenants = ARGV[at + 1] + 0, ARGV[at + 7] + 0
+  policies[index] = {rule, false, limit, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, penalty = penalty,
+    scale = tenants > 0 and {limit = limit, fill = ARGV[at + 5] + 0, active_for = ARGV[at + 6] + 0, tenants = tenants}}
+  at = at + 8
+end
+
+-- Returns whether the limit has room for this many units.
+local function has_room(charge, units)
+  local limit, a, b, c = unpack(charge.numbers)
+  return limit > 0 and units <= limit
+    and (units == 0 or charge.leased + units <= limit and charge.rule.admits(charge.state, now, charge.leased + units, limit, a, b, c))
+end
+
+-- Returns how many units a charge grants, up to this many: a rule that admits a number admits every smaller one.
+local function granted(charge)
+  local share, limit = charge.share, charge.numbers[1]
+  local least, beyond = 0, math.min(share and limit or charge.most, limit) + 1
+  while beyond - least > 1 do
+    local middle = math.floor((least + beyond) / 2)
+    if has_room(charge, middle) then
+      least = middle
+    else
+      beyond = middle
+    end
+  end
+  return share and shares.of(share, least) or least
+end
+
+-- Opens what the charge at this place of ARGV is about. Its first key is at this index.
+local function opened(place, key)
+  local policy, cost = policies[ARGV[place] + 0], ARGV[place + 1] + 0
+  local state, marks, text, changed, blocked, own, leased, limit, a, b, c = open(policy, KEYS[key], now, true)
+  if leased > 0 then
+    own = marking().text_of({lease = marks.lease}) .. '|' .. own
+  end
+  local charge = {
+    rule = policy[1], penalty = policy.penalty, cost = cost, most = cost, softness = ARGV[place + 2], key = KEYS[key], state = state,
+    marks = marks, text = text, changed = changed, blocked = blocked, own = own, leased = leased, numbers = {limit, a, b, c},
+  }
+  if not policy.scale then
+    charge.blocking, charge.width = charge, 1
+    return charge
+  end
+  local field = ARGV[place + 4]
+  charge.tenants, charge.width = shares.load(KEYS[key + 1], policy.scale, field), 3
+  if writes then
+    charge.share, charge.tenant = shares.ask(charge.tenants, field, ARGV[place + 3] + 0, now)
+  else
+    charge.share = shares.look(charge.tenants, field, now)
+  end
+  charge.own = shares.text(charge.share) .. own
+  local home = {key = KEYS[key + 2]}
+  home.state, home.marks, home.text, home.changed, charge.blocked = open(policy, home.key, now, true)
+  charge.blocking = home
+  return charge
+end
+
+-- Decides on the charges of one request. `place` is the index of the first in ARGV, and `key` that of its first key. Returns the text
+-- of the charges, and the index of the key behind them.
+local function decide(count, place, key)
+  local charges, allowed, units = {}, purpose ~= 'deny', 0
+  for index = 1, count do
+    charges[index] = opened(place, key)
+    place, key = place + 5, key + charges[index].width
+    units = math.max(units, charges[index].most)
+  end
+  if takes then
+    for _, charge in ipairs(charges) do
+      if charge.blocked ~= '0' and charge.softness ~= '2' then
+        units = 0
+      elseif charge.most > 0 and charge.softness == '0' then
+        units = math.min(units, granted(charge))
+      end
+    end
+  end
+  local denying = {}
+  for index, charge in ipairs(charges) do
+    if takes then
+      -- Where nothing is to be had, one unit is asked for, and denied.
+      charge.cost = math.min(charge.most, math.max(units, 1))
+    end
+    charge.fits = has_room(charge, charge.share and shares.needs(charge.share, charge.cost) or charge.cost)
+    if charge.blocked ~= '0' and charge.softness ~= '2' or not charge.fits and charge.softness == '0' then
+      denying[#denying + 1] = index
+    end
+  end
+  allowed = allowed and #denying == 0
+
+  local texts = {}
+  for index, charge in ipairs(charges) do
+    local rule, state, cost, text, blocking = charge.rule, charge.state, charge.cost, charge.text, charge.blocking
+    local limit, a, b, c = unpack(charge.numbers)
+    local is_open, verdict = charge.blocked == '0', charge.fits and ';1;' or ';0;'
+    local charged = allowed and charge.fits and cost > 0 and is_open
+    if charge.penalty and cost > 0 and purpose == 'charge' and charge.softness == '0' and not (is_open and charge.fits) then
+      blocking.marks = blocking.marks or {}
+      local noted, length = marking().penalize(blocking.marks, charge.penalty, now)
+      blocking.changed = blocking.changed or noted
+      if length then
+        verdict, charge.blocked = ';2;', string.format('%d', length)
+      end
+    end
+    if charged then
+      rule.charge(state, now, cost, limit, a, b, c)
+    end
+    if charged or charge.changed or rule.words and text then
+      text = (rule.words or words_of)(state, now, cost, limit, a, b, c)
+    end
+    -- As in `charge.lua`.
+    if charge.most > 0 and writes and (charged or charge.changed
+      or text and dies_wrongly(rule, charge.key, state, now, nil, limit, a, b, c)) then
+      save(rule, charge.key, state, text, charge.marks, now, shortest, nil, limit, a, b, c)
+    end
+    if charge.tenant then
+      if charged then
+        shares.charge(charge.tenants, charge.tenant, cost)
+      elseif is_open and not charge.fits and cost > 0 and cost <= charge.tenants.scale.limit
+        and (#denying == 0 or #denying == 1 and denying[1] == index) then
+        shares.refuse(charge.tenants, charge.tenant, cost)
+      else
+        shares.stop_waiting(charge.tenants, charge.tenant)
+      end
+      shares.save(charge.tenants, shortest)
+      if blocking.changed and cost > 0 and purpose == 'charge' then
+        save(rule, blocking.key, blocking.state, blocking.text or words_of(blocking.state), blocking.marks, now, shortest, nil, limit, a, b, c)
+      end
+    end
+    texts[index] = verdict .. charge.blocked .. ';' .. charge.own .. (text or '')
+  end
+  local given = takes and string.format('%d;', allowed and units or 0) or ''
+  return given .. string.format('%d', now) .. table.concat(texts), key
+end
+
+local lines, key = {}, 1
+while key <= #KEYS do
+  local count, next_key = ARGV[at] + 0, key
+  for index = 1, count do
+    next_key = next_key + (policies[ARGV[at + 5 * index - 4] + 0].scale and 3 or 1)
+  end
+  if key == 1 and next_key > #KEYS then
+    return (decide(count, at + 1, key))
+  end
+  -- As in `charge.lua`.
+  local is_decided, text = pcall(decide, count, at + 1, key)
+  if is_decided then
+    lines[#lines + 1] = text
+  else
+    local message, is_of_all = report(text)
+    if is_of_all then
+      return {err = message}
+    end
+    lines[#lines + 1] = '-' .. message
+  end
+  key, at = next_key, at + 1 + 5 * count
+end
+return table.concat(lines, '\n')

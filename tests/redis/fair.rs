@@ -1,0 +1,530 @@
+//! Fair shares in Redis: one call divides a limit among tenants, as a store in memory does.
+
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tokio::runtime::{Builder, Runtime};
+use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::{Fair, Penalty};
+use tower_ratelimit::store::Lease;
+use tower_ratelimit::{
+    Algorithm, AnchoredWindow, Decision, Gcra, LeakyBucket, Limiter, LocalLimiter, ManualClock,
+    MemoryStore, Micros, Policy, RedisStore, StoreError, TokenBucket,
+};
+
+use crate::scene::{ask, calls, cluster_store, daily, patient, store, without_a_standby};
+use crate::support::redis::{Cluster, Server};
+use crate::without::lose;
+
+#[test]
+fn a_server_divides_as_memory_does() {
+    let server = Server::start(&[]);
+    let counts = compare(&store(&server), 1_000);
+    println!("fair shares, on a server: {counts:?}");
+}
+
+#[test]
+fn a_cluster_divides_as_memory_does() {
+    let cluster = Cluster::start();
+    let counts = compare(&cluster_store(&cluster), 300);
+    println!("fair shares, on a cluster of three primaries: {counts:?}");
+}
+
+/// Some policies, of which the first one is divided, and what is asked of them.
+#[derive(Clone, Debug)]
+struct Case {
+    divided: Divided,
+    beside: Option<Beside>,
+    start: u64,
+    steps: Vec<(u64, Verb)>,
+}
+
+#[derive(Clone, Debug)]
+struct Divided {
+    algorithm: Algorithm,
+    most_tenants: u32,
+    active_for: Duration,
+    is_soft: bool,
+    has_penalty: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    Divided,
+    Window(u32),
+}
+
+#[derive(Clone, Debug)]
+enum Verb {
+    Check(Asker, u32),
+    Peek(Asker, u32),
+    TakeUpTo(Asker, u32),
+    /// Concurrent requests, which share calls and are decided in this order.
+    Together(Vec<(Asker, u32)>),
+    Refund(Asker, u32),
+    Settle(Asker, u32),
+    Reset(Asker),
+    Block(Asker, u64),
+    Unblock(Asker),
+}
+
+/// A tenant of the shared key of the case, and its plan. There is one shared key: a store in memory may forget another one sooner, and
+/// then counts virtual time from another moment, which is rounded otherwise.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    tenant: u8,
+    plan: &'static str,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let start = 1_704_067_200_000_000..7_258_118_400_000_000_u64;
+    let beside = proptest::option::of(prop_oneof![
+        Just(Beside::Divided),
+        (1..200_u32).prop_map(Beside::Window),
+    ]);
+    let gap = prop_oneof![
+        3 => Just(0),
+        6 => 0..30_000_u64,
+        3 => 0..400_000_u64,
+        1 => 0..5_000_000_u64,
+        // Virtual time is counted anew.
+        1 => 0..3_000_000_000_u64,
+    ];
+    let steps = vec((gap, verb()), 20..=120);
+    (divided(), beside, start, steps).prop_map(|(divided, beside, start, steps)| Case {
+        divided,
+        beside,
+        start,
+        steps,
+    })
+}
+
+fn divided() -> impl Strategy<Value = Divided> {
+    let algorithm = prop_oneof![
+        (1..=200_u32, 5..=60_u32)
+            .prop_map(|(a, burst)| TokenBucket::per_second(a).burst(burst).into()),
+        (1..=60_u32, 5..=60_u32).prop_map(|(a, burst)| Gcra::per_minute(a).burst(burst).into()),
+        (1..=99_u32, 5..=60_u32)
+            .prop_map(|(a, most)| LeakyBucket::per_second(a).capacity(most).into()),
+        (5..=60_u32).prop_map(|a| TokenBucket::per_second(a).by_interval().into()),
+    ];
+    let rarely = || prop_oneof![5 => Just(false), 1 => Just(true)];
+    (
+        algorithm,
+        select(vec![2, 3, 5, 1_024]),
+        select(vec![1, 100, 1_000, 60_000]),
+        (rarely(), rarely()),
+    )
+        .prop_map(
+            |(algorithm, most_tenants, active, (is_soft, has_penalty))| Divided {
+                algorithm,
+                most_tenants,
+                active_for: Duration::from_millis(active),
+                is_soft,
+                has_penalty: has_penalty && !is_soft,
+            },
+        )
+}
+
+fn verb() -> impl Strategy<Value = Verb> {
+    let asker = || {
+        let tenant = prop_oneof![3 => Just(0_u8), 3 => 0..4_u8, 1 => 0..12_u8];
+        let plan = select(vec!["free", "free", "pro"]);
+        (tenant, plan).prop_map(|(tenant, plan)| Asker { tenant, plan })
+    };
+    let cost = || prop_oneof![1 => Just(0_u32), 12 => Just(1), 4 => 1..=8_u32, 1 => 1..=70_u32];
+    prop_oneof![
+        30 => (asker(), cost()).prop_map(|(asker, cost)| Verb::Check(asker, cost)),
+        4 => (asker(), cost()).prop_map(|(asker, cost)| Verb::Peek(asker, cost)),
+        4 => (asker(), cost()).prop_map(|(asker, cost)| Verb::TakeUpTo(asker, cost)),
+        3 => vec((asker(), cost()), 2..40).prop_map(Verb::Together),
+        2 => (asker(), cost()).prop_map(|(asker, cost)| Verb::Refund(asker, cost)),
+        2 => (asker(), 0..6_u32).prop_map(|(asker, cost)| Verb::Settle(asker, cost)),
+        1 => asker().prop_map(Verb::Reset),
+        1 => (asker(), 1..3_000_000_u64).prop_map(|(asker, time)| Verb::Block(asker, time)),
+        1 => asker().prop_map(Verb::Unblock),
+    ]
+}
+
+impl Case {
+    fn builder(&self) -> LimiterBuilder {
+        let Divided {
+            algorithm,
+            most_tenants,
+            active_for,
+            is_soft,
+            has_penalty,
+        } = self.divided;
+        let fair = Fair::new()
+            .most_tenants(most_tenants)
+            .active_for(active_for)
+            .weight("pro", 4);
+        let mut policy = Policy::new("first", algorithm).fair(fair);
+        if is_soft {
+            policy = policy.soft();
+        }
+        if has_penalty {
+            let penalty = Penalty::after(12, Duration::from_millis(20));
+            policy = policy.penalty(penalty.block(Duration::from_millis(700)));
+        }
+        let beside = self.beside.map(|beside| match beside {
+            Beside::Divided => Policy::new("second", TokenBucket::per_second(20))
+                .fair(Fair::new().weight("pro", 3)),
+            Beside::Window(limit) => Policy::new("second", AnchoredWindow::per_minute(limit)),
+        });
+        Limiter::builder()
+            .policy(policy)
+            .policies(beside)
+            .plans_by_name(Plans::new([Plan::new("free"), Plan::new("pro")]))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    decisions: u64,
+    denied: u64,
+}
+
+fn compare(store: &RedisStore, cases: u32) -> Counts {
+    let config = Config {
+        cases,
+        max_shrink_iters: 2_000,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let (counts, number) = (Cell::new(Counts::default()), Cell::new(0));
+    let played = TestRunner::new_with_rng(config, random).run(&self::cases(), |case| {
+        number.set(number.get() + 1);
+        let mut pair = Pair::new(store, &runtime, &case, number.get());
+        pair.counts = counts.get();
+        for (gap, verb) in &case.steps {
+            pair.clock.advance(Duration::from_micros(*gap));
+            pair.play(verb)?;
+        }
+        counts.set(pair.counts);
+        Ok(())
+    });
+    played.unwrap_or_else(|failure| panic!("{failure}"));
+    let counts = counts.get();
+    assert!(
+        counts.denied > 1_000 && 3 * counts.denied < 2 * counts.decisions,
+        "{counts:?}"
+    );
+    counts
+}
+
+/// The same policies in both stores, with one clock.
+struct Pair<'a> {
+    redis: Limiter,
+    memory: LocalLimiter,
+    clock: ManualClock,
+    runtime: &'a Runtime,
+    case: u64,
+    counts: Counts,
+}
+
+impl<'a> Pair<'a> {
+    fn new(store: &RedisStore, runtime: &'a Runtime, case: &Case, number: u64) -> Self {
+        let clock = ManualClock::new();
+        clock.set_micros(Micros::new(case.start));
+        let memory = MemoryStore::new().clock(clock.clone());
+        let redis = case.builder().store(store.clone().clock(clock.clone()));
+        let redis = redis.build().unwrap();
+        // The server learns the script, so that simultaneous calls are decided in their order.
+        let peeked = redis.peek(Key::branch(number, &[]), 0);
+        drop(runtime.block_on(peeked.into_future()).unwrap());
+        Self {
+            redis,
+            memory: case.builder().store(memory).build_local().unwrap(),
+            clock,
+            runtime,
+            case: number,
+            counts: Counts::default(),
+        }
+    }
+
+    fn key(&self, asker: Asker) -> Key {
+        match asker.tenant {
+            // It has no tenant, which is one as well.
+            11 => self.case.into_key(),
+            tenant => Key::branch(self.case, &[u64::from(tenant).into_key()]),
+        }
+    }
+
+    fn play(&mut self, verb: &Verb) -> Result<(), TestCaseError> {
+        match *verb {
+            Verb::Check(asker, cost) => {
+                let key = self.key(asker);
+                let told = self.wait_for(self.redis.plan(asker.plan).check(key, cost));
+                let expected = self.memory.plan(asker.plan).check(key, cost).now();
+                self.same(&told, &expected)
+            }
+            Verb::Peek(asker, cost) => {
+                let key = self.key(asker);
+                let told = self.wait_for(self.redis.plan(asker.plan).peek(key, cost));
+                let expected = self.memory.plan(asker.plan).peek(key, cost).now();
+                self.same(&told, &expected)
+            }
+            Verb::TakeUpTo(asker, most) => {
+                let key = self.key(asker);
+                let redis = self.redis.plan(asker.plan);
+                let (taken, told) = self.wait_for(redis.take_up_to(key, most));
+                let memory = self.memory.plan(asker.plan);
+                let (expected, in_memory) = memory.take_up_to(key, most).now();
+                prop_assert_eq!(taken, expected);
+                self.same(&told, &in_memory)
+            }
+            Verb::Together(ref asked) => {
+                let told: Vec<Decision> = self.runtime.block_on(async {
+                    let checks = asked.iter().map(|&(asker, cost)| {
+                        let limiter = self.redis.plan(asker.plan);
+                        tokio::spawn(limiter.check(self.key(asker), cost).into_future())
+                    });
+                    let checks: Vec<_> = checks.collect();
+                    let mut told = Vec::new();
+                    for check in checks {
+                        told.push(check.await.unwrap().unwrap());
+                    }
+                    told
+                });
+                for (&(asker, cost), told) in asked.iter().zip(told) {
+                    let memory = self.memory.plan(asker.plan);
+                    let expected = memory.check(self.key(asker), cost).now();
+                    self.same(&told, &expected)?;
+                }
+                Ok(())
+            }
+            Verb::Refund(asker, units) => {
+                self.wait_for(self.redis.refund(self.key(asker), units));
+                self.memory.refund(self.key(asker), units).now();
+                Ok(())
+            }
+            Verb::Settle(asker, units) => {
+                self.wait_for(self.redis.settle(self.key(asker), units));
+                self.memory.settle(self.key(asker), units).now();
+                Ok(())
+            }
+            Verb::Reset(asker) => {
+                self.wait_for(self.redis.reset(self.key(asker)));
+                self.memory.reset(self.key(asker)).now();
+                Ok(())
+            }
+            Verb::Block(asker, time) => {
+                let time = Duration::from_micros(time);
+                self.wait_for(self.redis.block(self.key(asker), time));
+                self.memory.block(self.key(asker), time).now();
+                Ok(())
+            }
+            Verb::Unblock(asker) => {
+                let told = self.wait_for(self.redis.unblock(self.key(asker)));
+                let expected = self.memory.unblock(self.key(asker)).now();
+                prop_assert_eq!(told, expected);
+                Ok(())
+            }
+        }
+    }
+
+    fn wait_for<T: Debug>(&self, answer: impl IntoFuture<Output = Result<T, StoreError>>) -> T {
+        let answer = self.runtime.block_on(answer.into_future());
+        answer.unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
+    /// Compares two decisions by their debug forms, which show every number and the time.
+    fn same(&mut self, in_redis: &Decision, in_memory: &Decision) -> Result<(), TestCaseError> {
+        prop_assert_eq!(format!("{in_redis:?}"), format!("{in_memory:?}"));
+        self.counts.decisions += 1;
+        self.counts.denied += u64::from(!in_memory.is_allowed());
+        Ok(())
+    }
+}
+
+fn tenant(name: &str) -> Key {
+    Key::branch(Key::GLOBAL, &[name.into_key()])
+}
+
+fn upstream(fair: Fair) -> Policy {
+    let policy = Policy::new("upstream", TokenBucket::per_second(100).burst(10)).fair(fair);
+    without_a_standby(policy)
+}
+
+#[tokio::test]
+async fn one_call_divides_and_charges_all_policies() {
+    let server = Server::start(&[]);
+    let limiter = Limiter::builder()
+        .policy(upstream(Fair::new()))
+        .policy(daily("all", 8))
+        .store(store(&server))
+        .build()
+        .unwrap();
+    for left in (0..8).rev() {
+        let before = calls(&server, "evalsha");
+        let decision = limiter.check(tenant("ann"), 1).await.unwrap();
+        assert!(decision.is_allowed(), "{decision:?}");
+        assert_eq!(calls(&server, "evalsha"), before + 1);
+        let (_, all) = decision.policies().nth(1).unwrap();
+        assert_eq!(all.remaining(), left);
+    }
+    assert!(!limiter.check(tenant("ann"), 1).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn every_shared_key_has_tenants_of_its_own() {
+    let cluster = Cluster::start();
+    let limiter = Limiter::builder()
+        .policy(without_a_standby(
+            Policy::new("upstream", TokenBucket::per_hour(6)).fair(Fair::new()),
+        ))
+        .store(cluster_store(&cluster))
+        .build()
+        .unwrap();
+    for shared in ["a", "b", "c", "d", "e"] {
+        let mut passed = 0;
+        for name in ["ann", "ben", "ann", "ben", "ann", "ben", "ann"] {
+            let key = Key::branch(shared, &[name.into_key()]);
+            passed += u32::from(limiter.check(key, 1).await.unwrap().is_allowed());
+        }
+        assert_eq!(passed, 6, "{shared}");
+    }
+    let of_a = Key::branch("a", &["ann".into_key()]);
+    limiter.block(of_a, Duration::from_secs(60)).await.unwrap();
+    limiter.reset(of_a).await.unwrap();
+    assert!(!limiter.check(of_a, 1).await.unwrap().is_allowed());
+    let beside = Key::branch("a", &["ben".into_key()]);
+    assert!(
+        limiter.check(beside, 1).await.unwrap().is_allowed(),
+        "the block is of one tenant"
+    );
+    assert!(limiter.unblock(of_a).await.unwrap());
+    assert!(limiter.check(of_a, 1).await.unwrap().is_allowed());
+}
+
+/// What a thousand tenants leave at a server is gone when it makes no difference any more.
+#[tokio::test]
+async fn tenants_are_bounded_and_expire() {
+    let server = Server::start(&[]);
+    let fair = Fair::new()
+        .most_tenants(4)
+        .active_for(Duration::from_millis(50));
+    let policy = upstream(fair);
+    let store = store(&server);
+    let limiter = Limiter::builder()
+        .policy(policy.clone())
+        .store(store.clone());
+    let limiter = limiter.build().unwrap();
+    for number in 0..40 {
+        let key = tenant(&format!("t{number}"));
+        let _ = limiter.check(key, 1).await.unwrap();
+    }
+    let tenants = format!("{}:tenants", store.store_key(&policy, Key::GLOBAL));
+    let fields: u32 = ask(&server, &["HLEN", &tenants]);
+    // Of each tenant its name and its numbers, those of all others together, and those of the limit.
+    assert!((1..=11).contains(&fields), "{fields}");
+    let left: i64 = ask(&server, &["PTTL", &tenants]);
+    assert!((1..5_000).contains(&left), "{left}");
+}
+
+/// A tenant that is refused has to be heard of, so that room is kept for it.
+#[tokio::test]
+async fn no_refusal_of_a_tenant_is_remembered() {
+    let server = Server::start(&[]);
+    let remembering = patient().remember_denials_for(Duration::from_secs(1));
+    let policy = Policy::new("upstream", TokenBucket::per_hour(5)).fair(Fair::new());
+    let limiter = Limiter::builder()
+        .policy(without_a_standby(policy))
+        .store(remembering.open(server.url()).unwrap())
+        .build()
+        .unwrap();
+    while limiter.check(tenant("hog"), 1).await.unwrap().is_allowed() {}
+    let before = calls(&server, "evalsha");
+    for _ in 0..3 {
+        assert!(!limiter.check(tenant("hog"), 1).await.unwrap().is_allowed());
+    }
+    assert_eq!(calls(&server, "evalsha"), before + 3);
+}
+
+#[tokio::test]
+async fn data_that_no_rule_can_read_are_told_and_reset() {
+    let server = Server::start(&[]);
+    let (store, policy) = (store(&server), upstream(Fair::new()));
+    let limiter = Limiter::builder()
+        .policy(policy.clone())
+        .store(store.clone());
+    let limiter = limiter.build().unwrap();
+    let tenants = format!("{}:tenants", store.store_key(&policy, Key::GLOBAL));
+    for damage in [
+        &["SET", tenants.as_str(), "1 2 3"][..],
+        &["HSET", &tenants, ".", "1 2 3"],
+        &["HSET", &tenants, "=5:ann", "1"],
+    ] {
+        server.ask(&["DEL", &tenants]);
+        server.ask(damage);
+        let failed = limiter.check(tenant("ann"), 1).await;
+        if damage[2] != "=5:ann" {
+            assert!(failed.is_err(), "{damage:?}: {failed:?}");
+        }
+        limiter.reset(tenant("ann")).await.unwrap();
+        let decision = limiter.check(tenant("ann"), 1).await.unwrap();
+        assert!(decision.is_allowed(), "{damage:?}");
+    }
+}
+
+/// Over a store that leases units, those of a divided limit are asked for one by one.
+#[tokio::test]
+async fn units_of_a_divided_limit_are_not_leased() {
+    let server = Server::start(&[]);
+    let leasing = patient().lease(Lease::up_to(Duration::from_secs(1)));
+    let fair = Fair::new().active_for(Duration::from_secs(60));
+    let policy = Policy::new("upstream", TokenBucket::per_hour(20)).fair(fair);
+    let limiter = Limiter::builder()
+        .policy(without_a_standby(policy))
+        .policy(without_a_standby(daily("all", 100)))
+        .store(leasing.open(server.url()).unwrap())
+        .build()
+        .unwrap();
+    let passed = async |name: &str| {
+        let mut passed = 0;
+        while limiter.check(tenant(name), 1).await.unwrap().is_allowed() {
+            passed += 1;
+        }
+        passed
+    };
+    assert!(limiter.check(tenant("ann"), 1).await.unwrap().is_allowed());
+    let before = calls(&server, "evalsha");
+    let of_hog = passed("hog").await;
+    assert_eq!(calls(&server, "evalsha"), before + of_hog + 1);
+    assert!(of_hog >= 10, "{of_hog}");
+}
+
+/// In an outage, a node divides its part of the limit by itself.
+#[tokio::test]
+async fn without_the_server_a_node_divides_its_part() {
+    let server = Server::start(&[]);
+    let bucket = TokenBucket::per_hour(40).burst(20);
+    let store = patient().nodes(2).open(server.url()).unwrap();
+    let fair = Fair::new().active_for(Duration::from_secs(60));
+    let limiter = Limiter::builder()
+        .policy(Policy::new("upstream", bucket).fair(fair))
+        .store(store.clone())
+        .build()
+        .unwrap();
+    assert!(limiter.check(tenant("ann"), 1).await.unwrap().is_allowed());
+    lose(&server, &store).await;
+    let mut passed = [0; 2];
+    for _ in 0..20 {
+        for (name, passed) in ["hog", "ann"].into_iter().zip(&mut passed) {
+            let decision = limiter.check(tenant(name), 1).await.unwrap();
+            assert!(decision.is_degraded());
+            *passed += u32::from(decision.is_allowed());
+        }
+    }
+    assert_eq!(passed, [5, 5]);
+}
