@@ -158,11 +158,11 @@ fn check_each(charges: &[Charge], outcomes: &mut Outcomes) -> Result<(), StoreEr
 /// everything while their store is away.
 fn is_of(outcomes: &Outcomes, charges: &[Charge]) -> bool {
     let mut answered = outcomes.iter().map(|(policy, _)| policy);
-    let mut charged = charges.iter().map(|charge| charge.policy);
+    let mut policies = charges.iter().map(|charge| charge.policy);
     if outcomes.is_degraded() {
-        return answered.all(|policy| charged.any(|charged| charged == policy));
+        return answered.all(|policy| policies.any(|of| of == policy));
     }
-    answered.eq(charged) || are_answered_by_some(charges, outcomes)
+    answered.eq(policies) || are_answered_by_some(charges, outcomes)
 }
 
 /// Marks the outcomes of soft charges, and of limits that are not the policy's own.
