@@ -118,7 +118,7 @@ pub use self::store::{MemoryStore, SharedStore};
 #[doc(hidden)]
 pub mod __internal {
     pub use tower_ratelimit_core::__internal::{
-        Interval, Kind, Likeness, LocalTime, Metric, Pointless, Published, ResolverOf, Times,
+        ClientCharges, Interval, Kind, LocalTime, Metric, Pointless, Published, ResolverOf, Times,
         Value, diagnose, one_in, read_zone_data_again, warn_once_in_lines, warn_once_of,
     };
 

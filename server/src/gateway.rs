@@ -40,7 +40,7 @@ pub struct Gateway {
     /// How long a client may send nothing of a body that the limits read.
     stalled_after: Duration,
     /// Answers whether a request is within its limits.
-    asking: question::Asking,
+    decider: question::Decider,
     rate_limits: Option<RateLimits>,
     spans: Option<Spans>,
 }
@@ -71,12 +71,12 @@ impl Gateway {
                 None => BoxCloneSyncService::new(limited),
             }
         });
-        let asking = limits.layer().layer(allow);
-        let asking = asking.map_response(|response| response.map(BodyExt::boxed_unsync));
+        let decider = limits.layer().layer(allow);
+        let decider = decider.map_response(|response| response.map(BodyExt::boxed_unsync));
         Self {
             forwarding,
             stalled_after: stalled_after.unwrap_or_default(),
-            asking: BoxCloneSyncService::new(asking),
+            decider: BoxCloneSyncService::new(decider),
             limits,
             refusals: Refusals::new(REFUSALS),
             rate_limits: None,
@@ -126,7 +126,7 @@ impl Gateway {
         let (parts, body) = request.into_parts();
         let mut request = Request::from_parts(parts, ());
         let response = match body.read(&self.limits.read_json(), &mut request) {
-            Ok(()) => question::decide(self.asking.clone(), request, counted).await,
+            Ok(()) => question::decide(self.decider.clone(), request, counted).await,
             Err(why) => Refusal::Unread(why).into_http::<Bytes>().map(full),
         };
         self.refusals.note(&response, parent.as_ref());
@@ -240,7 +240,7 @@ impl Gateway {
             return not_found();
         }
         if question::is_one(request.uri()) {
-            return question::answer(self.asking, request.map(drop), counted).await;
+            return question::answer(self.decider, request.map(drop), counted).await;
         }
         match request.uri().path() {
             // If a proxy sends the address of a client, the client has sent the request.

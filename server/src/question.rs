@@ -15,7 +15,7 @@ use tower_ratelimit::response::AnswerInHttp;
 use crate::counted::Counted;
 use crate::{Body, full, text_response};
 
-pub(crate) type Asking = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
+pub(crate) type Decider = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
 
 /// The headers with the method of a request: nginx is configured to use the first, and Caddy and Traefik use
 /// the other.
@@ -85,7 +85,7 @@ pub(crate) fn is_for_nginx(question: &Uri) -> bool {
 
 /// Answers 200 within the limits, and the refusal beyond them. With `?refuse=403`, each refusal is a 403.
 pub(crate) async fn answer(
-    asking: Asking,
+    decider: Decider,
     request: Request<()>,
     counted: &Counted,
 ) -> Response<Body> {
@@ -95,7 +95,7 @@ pub(crate) async fn answer(
         Ok(()) => {
             // This proxy does not send the body.
             parts.extensions.insert(JsonFields::unknown());
-            decide(asking, Request::from_parts(parts, ()), counted).await
+            decide(decider, Request::from_parts(parts, ()), counted).await
         }
         Err(Unusable) => text_response(
             StatusCode::BAD_REQUEST,
@@ -114,7 +114,7 @@ pub(crate) async fn answer(
 
 /// Decides about a request that a proxy forwards by itself, whatever is counted.
 pub(crate) async fn decide(
-    asking: Asking,
+    decider: Decider,
     request: Request<()>,
     counted: &Counted,
 ) -> Response<Body> {
@@ -123,7 +123,7 @@ pub(crate) async fn decide(
         return text_response(status, why);
     }
     parts.extensions.insert(AnswerInHttp);
-    match asking.oneshot(Request::from_parts(parts, ())).await {
+    match decider.oneshot(Request::from_parts(parts, ())).await {
         Ok(response) => response,
         Err(never) => match never {},
     }

@@ -1,7 +1,7 @@
 //! A request like one of a client, for who asks about another key, or about the keys of the client at another cost.
 
 use tower_ratelimit_core::__internal::{
-    Demand, Finding, Likeness, LimitContext, Limits, NoDemand, Purpose, Reads,
+    ClientCharges, Demand, Finding, LimitContext, Limits, NoDemand, Purpose, Reads,
 };
 
 use super::enforcer::{Enforcer, NoKeyRefusal, Reading};
@@ -54,7 +54,7 @@ impl Reads for Supposed<'_> {
 impl Enforcer {
     /// Returns what a request with this head is charged at this cost, whatever the lists and the modes of policies say
     /// of it. A policy for which it has no key is left out. Nothing is counted.
-    pub(super) fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
+    pub(super) fn client_charges(&self, head: &Head<'_>, cost: u32) -> ClientCharges {
         let finding = self.found_now(head);
         let limiter = self.limiter();
         let charges = |purpose| {
@@ -70,10 +70,10 @@ impl Enforcer {
             let charges = limiter.charges_for(readings, purpose, &mut ());
             charges.unwrap_or_default()
         };
-        let likeness = Likeness::new(limiter, charges(Purpose::Amend));
+        let its = ClientCharges::new(limiter, charges(Purpose::Amend));
         if limiter.groups().next().is_none() {
-            return likeness;
+            return its;
         }
-        likeness.decided_by(charges(Purpose::Decide))
+        its.decided_by(charges(Purpose::Decide))
     }
 }

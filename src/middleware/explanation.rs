@@ -4,8 +4,8 @@ use http::StatusCode;
 
 use tower_ratelimit_core::__internal::{Demand, NoDemand, Purpose, Steps};
 
+use super::client_charges::Supposed;
 use super::enforcer::{Enforcer, NoKeyRefusal};
-use super::likeness::Supposed;
 use super::lists::Listed;
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;

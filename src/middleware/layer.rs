@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use http::Request;
 use tower_layer::Layer;
 
-use tower_ratelimit_core::__internal::Likeness;
+use tower_ratelimit_core::__internal::ClientCharges;
 
 use super::current_enforcer::CurrentEnforcer;
 use super::current_enforcer::Newest;
@@ -117,8 +117,9 @@ impl RateLimitLayer {
     /// Returns what the limiter in force charges a request with this head at this cost.
     // For `tower-ratelimit-ops`.
     #[doc(hidden)]
-    pub fn like(&self, head: &Head<'_>, cost: u32) -> Likeness {
-        self.current.with(|enforcer| enforcer.like(head, cost))
+    pub fn client_charges(&self, head: &Head<'_>, cost: u32) -> ClientCharges {
+        self.current
+            .with(|enforcer| enforcer.client_charges(head, cost))
     }
 
     /// Returns the switches of the policies' modes: enforced, in shadow, or off.

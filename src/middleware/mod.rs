@@ -252,6 +252,7 @@
 
 mod body;
 mod builder;
+mod client_charges;
 mod current_enforcer;
 mod deadline;
 pub(crate) mod enforcer;
@@ -265,7 +266,6 @@ mod hooks;
 #[cfg(feature = "tonic")]
 mod interceptor;
 mod layer;
-mod likeness;
 mod lists;
 mod marks;
 mod nesting;

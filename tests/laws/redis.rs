@@ -211,7 +211,7 @@ impl crate::hours::Several for SeveralInRedis {
 }
 
 /// The data of a key on a server.
-pub(crate) trait Kept: Driver {
+pub(crate) trait StoredData: Driver {
     /// All data byte for byte, except when it expires.
     fn dump(&self) -> Option<Vec<u8>>;
 
@@ -219,7 +219,7 @@ pub(crate) trait Kept: Driver {
     fn dies_in(&self) -> i64;
 }
 
-impl Kept for Redis {
+impl StoredData for Redis {
     fn dump(&self) -> Option<Vec<u8>> {
         Self::command("DUMP", &[&self.name()])
     }
@@ -367,7 +367,7 @@ impl Scaled for Redis {
 }
 
 /// Law 6: a denial leaves what the server has byte for byte as it was.
-pub(crate) fn law_6_what_a_denial_leaves_is_byte_for_byte_the_same<D: Kept>(
+pub(crate) fn law_6_what_a_denial_leaves_is_byte_for_byte_the_same<D: StoredData>(
     subject: &Subject,
     case: &Case,
 ) -> Holds {
@@ -383,7 +383,10 @@ pub(crate) fn law_6_what_a_denial_leaves_is_byte_for_byte_the_same<D: Kept>(
 }
 
 /// Every stored state expires, and not before it is as good as new.
-pub(crate) fn every_state_dies_and_not_too_soon<D: Kept>(subject: &Subject, case: &Case) -> Holds {
+pub(crate) fn every_state_dies_and_not_too_soon<D: StoredData>(
+    subject: &Subject,
+    case: &Case,
+) -> Holds {
     case.play(&mut D::new(subject.algorithm), |driver, _, seen| {
         let left = driver.dies_in();
         prop_assert!(left != -1, "it never dies");

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 
 use tower_ratelimit_core::__internal::{
-    ChargedRequest, Finding, Likeness, PendingDecision, PlanLookup, Purpose, RealCost,
+    ChargedRequest, ClientCharges, Finding, PendingDecision, PlanLookup, Purpose, RealCost,
     Request as RequestCount, ReservationGuard, Verdict,
 };
 
@@ -107,7 +107,7 @@ impl Enforcer {
         if charges.is_empty() {
             return Ahead::Unknown;
         }
-        let peeked = Likeness::new(&self.limiter, charges.clone()).peek();
+        let peeked = ClientCharges::new(&self.limiter, charges.clone()).peek();
         Ahead::Asked(Box::new(LookingAhead {
             enforcer: Arc::clone(self),
             charges,

@@ -7,12 +7,12 @@ use tower_ratelimit::clock::{Clock, SystemClock};
 use tower_ratelimit::store::{Change, Changed, Items, Reply, Write};
 
 /// Each value, and until when it is kept.
-type Kept = HashMap<String, (Instant, Vec<u8>)>;
+type ExpiringItems = HashMap<String, (Instant, Vec<u8>)>;
 
 /// Items that expire in real time, with optional faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Scratch {
-    pub(crate) items: Arc<Mutex<Kept>>,
+    pub(crate) items: Arc<Mutex<ExpiringItems>>,
     /// The name under which it stores an item.
     pub(crate) name: fn(&str) -> String,
     /// The time for which it keeps an item with this time to live.
@@ -34,7 +34,7 @@ impl Scratch {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Kept> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ExpiringItems> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

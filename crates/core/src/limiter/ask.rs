@@ -82,14 +82,14 @@ pub trait Verb: Sized + Send + 'static {
 }
 
 /// A verb that asks the store of this process as it asks any other.
-pub(super) struct Question<S, F, A> {
+pub(super) struct PlainVerb<S, F, A> {
     subject: S,
     ask: F,
     /// Makes an answer of an empty decision, if there were none.
     otherwise: fn(Decision) -> A,
 }
 
-impl<S, F, A> Question<S, F, A>
+impl<S, F, A> PlainVerb<S, F, A>
 where
     F: FnOnce(&Limiter, S, &Findings) -> Reply<Result<A, StoreError>>,
 {
@@ -102,7 +102,7 @@ where
     }
 }
 
-impl<S: Subject, F, A: Send + 'static> Verb for Question<S, F, A>
+impl<S: Subject, F, A: Send + 'static> Verb for PlainVerb<S, F, A>
 where
     F: FnOnce(&Limiter, S, &Findings) -> Reply<Result<A, StoreError>> + Send + 'static,
 {

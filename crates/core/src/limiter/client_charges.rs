@@ -1,4 +1,4 @@
-//! The verbs for an operator, about a request like one of a client: each policy may have a key of its own.
+//! The verbs for an operator, about the charges of a request like one of a client: each policy may have a key of its own.
 
 use super::{Charges, Inspection, Limiter, Purpose};
 use crate::decision::Decision;
@@ -8,14 +8,14 @@ use crate::store::{Amendment, Charge, Reply};
 
 /// What a limiter charges a request like one of a client, at a cost that is chosen. Nothing of it is counted as a request.
 #[derive(Debug)]
-pub struct Likeness {
+pub struct ClientCharges {
     limiter: Limiter,
     charges: Charges,
     /// Those by which the request is decided, if one of several policies pays.
     decided: Option<Charges>,
 }
 
-impl Likeness {
+impl ClientCharges {
     /// Makes it of the charges of a request that is like those.
     pub fn new(limiter: &Limiter, charges: Charges) -> Self {
         Self {
@@ -34,11 +34,11 @@ impl Likeness {
 
     /// Returns what a request with one key under all policies is charged.
     pub fn of_key(limiter: &Limiter, key: Key, cost: u32) -> Self {
-        let likeness = Self::new(limiter, limiter.charges_now(key, cost, Purpose::Look));
+        let its = Self::new(limiter, limiter.charges_now(key, cost, Purpose::Look));
         if limiter.policies.groups.is_none() {
-            return likeness;
+            return its;
         }
-        likeness.decided_by(limiter.charges_now(key, cost, Purpose::Decide))
+        its.decided_by(limiter.charges_now(key, cost, Purpose::Decide))
     }
 
     /// Returns the limiter that charges it.

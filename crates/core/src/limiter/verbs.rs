@@ -3,7 +3,7 @@
 use std::convert;
 use std::sync::Arc;
 
-use super::ask::{Ask, Question, Verb};
+use super::ask::{Ask, PlainVerb, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
 use super::subject::{Alike, Subject, UnderLimits};
@@ -145,7 +145,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let peek = |limiter: &Limiter, demands: UnderLimits, findings: &Findings| {
             limiter.peek_named(&demands, findings)
         };
-        Ok(self.asks(Question::new(demands, peek, convert::identity)))
+        Ok(self.asks(PlainVerb::new(demands, peek, convert::identity)))
     }
 
     fn under_limits<'a, K: IntoKey>(
@@ -181,7 +181,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn peek(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = Decision>, L> {
-        self.asks(Question::new(
+        self.asks(PlainVerb::new(
             Alike::of(key, cost),
             Limiter::peek_at,
             convert::identity,
@@ -220,7 +220,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         most: u32,
     ) -> Ask<'_, impl Verb<Answer = (u32, Decision)>, L> {
         let nothing = |none| (0, none);
-        self.asks(Question::new(Alike::of(key, most), Limiter::take, nothing))
+        self.asks(PlainVerb::new(Alike::of(key, most), Limiter::take, nothing))
     }
 
     /// Describes the state of this key under every policy, in sentences for a person who asks why it was
@@ -256,7 +256,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// ```
     pub fn inspect(&self, key: impl IntoKey) -> Ask<'_, impl Verb<Answer = Inspection>, L> {
         let key = Alike::of(key, 0);
-        self.asks(Question::new(key, Limiter::inspect_at, Inspection::new))
+        self.asks(PlainVerb::new(key, Limiter::inspect_at, Inspection::new))
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Request;
-use tower_ratelimit::__internal::Likeness;
+use tower_ratelimit::__internal::ClientCharges;
 use tower_ratelimit::key::{Head, IntoKey, Key};
 use tower_ratelimit::observe::Monitor;
 use tower_ratelimit::{Limiter, RateLimitLayer};
@@ -110,12 +110,12 @@ impl Handle {
     }
 
     /// Returns what a request like one of this client is charged at this cost, or `None` if there is no such client.
-    pub(super) fn like(&self, text: &str, cost: u32) -> Option<Likeness> {
+    pub(super) fn client_charges(&self, text: &str, cost: u32) -> Option<ClientCharges> {
         if let (Of::Layer(layer), Some(client)) = (&self.of, &self.client) {
             let request = client(text)?;
-            return Some(layer.like(&Head::of(&request), cost));
+            return Some(layer.client_charges(&Head::of(&request), cost));
         }
-        Some(Likeness::of_key(&self.limiter(), key(text), cost))
+        Some(ClientCharges::of_key(&self.limiter(), key(text), cost))
     }
 }
 

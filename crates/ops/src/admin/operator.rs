@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tower_ratelimit::__internal::Likeness;
+use tower_ratelimit::__internal::ClientCharges;
 use tower_ratelimit::limiter::{AdjustableLimit, Inspection};
 use tower_ratelimit::store::Amendment;
 use tower_ratelimit::{Algorithm, ConfigError, Decision, Limiter, Outcome, StoreError};
@@ -390,8 +390,8 @@ fn with_quota(declared: &Algorithm, quota: u32) -> Result<Algorithm, Failed> {
     })
 }
 
-fn client(handle: &Handle, text: &str, cost: u32) -> Result<Likeness, Failed> {
-    let found = handle.like(text, cost);
+fn client(handle: &Handle, text: &str, cost: u32) -> Result<ClientCharges, Failed> {
+    let found = handle.client_charges(text, cost);
     found.ok_or_else(|| Failed::Invalid("`key` names no client".to_owned()))
 }
 
