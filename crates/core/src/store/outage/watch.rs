@@ -440,7 +440,6 @@ impl fmt::Debug for Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::outage::standby::away;
 
     struct Nowhere;
 
