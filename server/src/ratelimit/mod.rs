@@ -473,34 +473,30 @@ fn check(request: &RateLimitRequest) -> Result<(), String> {
     if descriptors.is_empty() {
         return Err("descriptors is empty; send at least one".to_owned());
     }
-    let at_most = |what: &str, number: usize, most: usize| {
-        let message = || format!("{what} has {number}; send {most} at most");
-        if number > most {
-            Err(message())
-        } else {
-            Ok(())
-        }
-    };
-    at_most("domain, in bytes,", domain.len(), LONGEST_NAME)?;
-    at_most("descriptors", descriptors.len(), MOST_DESCRIPTORS)?;
+    at_most(|| "domain, in bytes,".to_owned(), domain.len(), LONGEST_NAME)?;
+    at_most(|| "descriptors".to_owned(), descriptors.len(), MOST_DESCRIPTORS)?;
     for (number, descriptor) in descriptors.iter().enumerate() {
-        let place = format!("descriptors[{number}].entries");
+        let place = || format!("descriptors[{number}].entries");
         let entries = &descriptor.entries;
         if entries.is_empty() {
-            return Err(format!("{place} is empty; send at least one"));
+            return Err(format!("{} is empty; send at least one", place()));
         }
-        at_most(&place, entries.len(), MOST_ENTRIES)?;
+        at_most(place, entries.len(), MOST_ENTRIES)?;
         for (number, entry) in entries.iter().enumerate() {
-            let place = format!("{place}[{number}].key");
+            let place = || format!("{}[{number}].key", place());
             if entry.key.is_empty() {
-                return Err(format!("{place} is empty; send the key of a file"));
+                return Err(format!("{} is empty; send the key of a file", place()));
             }
-            at_most(
-                &format!("{place}, in bytes,"),
-                entry.key.len(),
-                LONGEST_NAME,
-            )?;
+            let in_bytes = || format!("{}, in bytes,", place());
+            at_most(in_bytes, entry.key.len(), LONGEST_NAME)?;
         }
+    }
+    Ok(())
+}
+
+fn at_most(what: impl FnOnce() -> String, number: usize, most: usize) -> Result<(), String> {
+    if number > most {
+        return Err(format!("{} has {number}; send {most} at most", what()));
     }
     Ok(())
 }
