@@ -44,7 +44,7 @@ enum Remedy {
 impl Remedy {
     /// Returns it for a client whose next request has this decision, or `None` if the request passes, or if
     /// neither change helps. While the store is away, neither can be made.
-    fn of(decision: &Decision, client: &Likeness) -> Option<Self> {
+    fn of(decision: &Decision, client: &ClientCharges) -> Option<Self> {
         let refusing = || {
             let policies = decision.policies().map(|(_, outcome)| outcome);
             policies.filter(|outcome| outcome.denies())
@@ -68,7 +68,7 @@ impl Remedy {
 }
 
 /// Returns the policy that refuses the next request of a client, if that is a level of a tree above those of the client.
-fn above<'d>(decision: &'d Decision, client: &Likeness) -> Option<&'d str> {
+fn above<'d>(decision: &'d Decision, client: &ClientCharges) -> Option<&'d str> {
     let mut refusing = decision.policies().filter(|(_, outcome)| outcome.denies());
     let above = refusing.find(|(policy, _)| !client.is_its_own(policy));
     above.map(|(policy, _)| policy)
@@ -199,7 +199,7 @@ fn next(outcome: &Outcome) -> Option<Duration> {
 }
 
 /// Says why a request of the client is refused now, or that it is not.
-fn sentence(decision: &Decision, inspection: &Inspection, client: &Likeness) -> String {
+fn sentence(decision: &Decision, inspection: &Inspection, client: &ClientCharges) -> String {
     let Some((policy, outcome)) = decision.binding() else {
         return "No policy counts the requests of this client.".to_owned();
     };
