@@ -196,10 +196,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 charge.limit = Some(own.limit);
                 charge.window = own.window;
             }
-            if let Some(weights) = &policies.weights {
-                if weights.apply(&mut charge, &context, limits.limits()) {
-                    demand.key = charge.key;
-                }
+            if let Some(weights) = &policies.weights
+                && weights.apply(&mut charge, &context, limits.limits())
+            {
+                demand.key = charge.key;
             }
         }
         let has_terms = policies.terms.are_any() && purpose.has_terms();

@@ -163,20 +163,22 @@ impl ReservationGuard {
             let Some(units) = units else {
                 continue;
             };
-            match Spill::of(&self.policies, &self.members, (charge, taken, units)) {
-                Some(spill) => {
-                    self.policies.count_corrected(slice::from_ref(charge), None);
-                    let settled = spill.charge();
-                    if !matches!(settled, Reply::Now(Ok(_))) {
-                        let runtime = self.runtime.as_ref();
-                        settle(&self.policies, charge.policy, settled, runtime);
-                    }
-                }
-                None => {
-                    spent.set(units);
-                    self.settle_one(charge, taken, units);
-                }
+            if let Some(spill) = Spill::of(&self.policies, &self.members, (charge, taken, units)) {
+                self.settle_among(charge, spill);
+            } else {
+                spent.set(units);
+                self.settle_one(charge, taken, units);
             }
+        }
+    }
+
+    /// Settles the charge of a member of a group, after which the next members pay.
+    fn settle_among(&self, charge: &Charge, spill: Spill) {
+        self.policies.count_corrected(slice::from_ref(charge), None);
+        let settled = spill.charge();
+        if !matches!(settled, Reply::Now(Ok(_))) {
+            let runtime = self.runtime.as_ref();
+            settle(&self.policies, charge.policy, settled, runtime);
         }
     }
 

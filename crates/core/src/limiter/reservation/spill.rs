@@ -33,11 +33,11 @@ impl Spill {
         let groups = policies.groups.as_ref()?;
         let mine = groups.spilling(charge.alternative)?;
         let left = units.checked_sub(charge.cost).filter(|left| *left > 0)?;
-        let takes = |member: &&Charge| {
+        let may_pay = |member: &&Charge| {
             let its = member.alternative.filter(|its| its.group == mine.group);
             its.is_some_and(|its| its.rank >= mine.rank)
         };
-        let mut members: Charges = members.iter().filter(takes).copied().collect();
+        let mut members: Charges = members.iter().filter(may_pay).copied().collect();
         if taken.is_degraded() || members.len() < 2 && !mine.is_optional {
             return None;
         }
@@ -101,20 +101,17 @@ impl Spill {
         };
         let units = units.min(self.left);
         self.left -= units;
-        match self.members.iter().find(has_taken).filter(|_| units > 0) {
-            Some(taker) => {
-                self.policies.count_spent(taker, units);
-                let of_taker = rank(taker);
-                self.members.retain(|member| rank(member) > of_taker);
-                Ok(())
-            }
+        let taker = self.members.iter().find(has_taken);
+        if let Some(taker) = taker.filter(|_| units > 0) {
+            self.policies.count_spent(taker, units);
+            let of_taker = rank(taker);
+            self.members.retain(|member| rank(member) > of_taker);
+        } else {
             // None of them has any room.
-            None => {
-                let last = self.members.iter().map(rank).max().flatten();
-                self.members.retain(|member| rank(member) == last);
-                Ok(())
-            }
+            let last = self.members.iter().map(rank).max().flatten();
+            self.members.retain(|member| rank(member) == last);
         }
+        Ok(())
     }
 
     /// Charges the rest to the last member.
