@@ -49,25 +49,18 @@
 //! 4. A key has an override for as long as was asked for, and what was used stays used.
 //! 5. Different keys have different states, whatever clients put into the keys.
 //! 6. All nodes that open the store for a policy share its state.
-<<<<<<< HEAD
 //! 7. Of several policies of which one pays, the first that has room is charged, and the others are left alone. A store that does not
 //!    [choose](Store::chooses_payers) is not asked.
-=======
-//! 7. A limit that is divided is that of all its tenants, and what belongs to one of them stays for it. This is for stores that
+//! 8. A limit that is divided is that of all its tenants, and what belongs to one of them stays for it. This is for stores that
 //!    [divide limits](Store::divides_limits).
->>>>>>> 22b2398a84f7ee61ea735b73edc2372868332e01
-//! 8. Of many requests at once, in tasks and in threads, exactly as many are allowed as the limit says.
-//! 9. No state is forgotten before it is as good as new.
+//! 9. Of many requests at once, in tasks and in threads, exactly as many are allowed as the limit says.
+//! 10. No state is forgotten before it is as good as new.
 //!
 //! And for items:
 //!
-//! 10. An item that has changed since it was read is read again. For this, another request comes between the
-<<<<<<< HEAD
-//!    read and the write of the first.
-=======
+//! 11. An item that has changed since it was read is read again. For this, another request comes between the
 //!     read and the write of the first.
->>>>>>> 22b2398a84f7ee61ea735b73edc2372868332e01
-//! 11. An item is forgotten within ten seconds after it has expired.
+//! 12. An item is forgotten within ten seconds after it has expired.
 //!
 //! The requests are the same in each run, with other keys, so the place need not be empty. They take some
 //! seconds, most of them waits. They need a tokio runtime with time enabled; a runtime with several threads
@@ -154,11 +147,8 @@ impl<S: Store> Conformance<S> {
         laws::limits_of_their_own(&stage).await?;
         laws::keys_are_apart(&stage).await?;
         laws::nodes_agree(&stage).await?;
-<<<<<<< HEAD
         payers::one_pays(&stage).await?;
-=======
         fair::are_kept(&stage).await?;
->>>>>>> 22b2398a84f7ee61ea735b73edc2372868332e01
         if let Some(items) = &items {
             items::nothing_is_lost(&stage, items).await?;
         }
