@@ -15,7 +15,9 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::key::{Extract, Forwarding, Head, IntoKey, Key, Proxies, Secret};
 use tower_ratelimit::policy::{Fair, Settle};
-use tower_ratelimit::{Algorithm, Limiter, LocalLimiter, Policy, RateLimitLayer, TokenBucket, key};
+use tower_ratelimit::{
+    Algorithm, Concurrency, Limiter, LocalLimiter, Policy, RateLimitLayer, TokenBucket, key,
+};
 #[cfg(feature = "redis")]
 use tower_ratelimit::{RedisStore, store::Lease};
 #[cfg(feature = "redis")]
@@ -63,6 +65,19 @@ fn a_share_of_a_thousand_tenants_allocates_nothing() {
         .collect();
     let ask = || keys.iter().map(|key| limiter.check(*key, 1).now());
     let count = allocations(|| assert!(ask().all(|decision| decision.is_allowed())));
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn slots_of_a_thousand_tenants_allocate_nothing() {
+    let policy = Policy::new("a", Concurrency::of(10)).fair(Fair::new());
+    let limiter = Limiter::builder().policy(policy).build_local().unwrap();
+    let keys: Vec<_> = (0..1_000_u64)
+        .map(|tenant| Key::branch(Key::GLOBAL, &[tenant.into_key()]))
+        .collect();
+    // Each gives its slot back before the next one asks.
+    let ask = || keys.iter().map(|key| limiter.reserve(*key, 1).now());
+    let count = allocations(|| assert!(ask().all(|reservation| reservation.is_allowed())));
     assert_eq!(count, 0);
 }
 

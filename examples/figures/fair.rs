@@ -1,6 +1,6 @@
 //! One limit and many tenants, drawn by `cargo run --example fair`: shared, divided by hand, and divided fairly.
 //!
-//! It writes `docs/fair.svg`, or the file in the argument, and prints the table of `docs/fair.md`. Time is a manual clock, and who asks
+//! It writes `docs/fair.svg`, or the file in the argument, and prints the tables of `docs/fair.md`. Time is a manual clock, and who asks
 //! when is drawn from a seed, so both are always the same.
 
 #![expect(
@@ -21,11 +21,16 @@ use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Fair;
 use tower_ratelimit::{
-    ConfigError, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, TokenBucket,
+    Algorithm, Concurrency, ConfigError, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
+    TokenBucket,
 };
 
 /// The limit of all tenants, in requests a second, and its burst.
 const LIMIT: u32 = 100;
+
+/// The slots of all tenants, and for how many seconds a request holds one on average: as many requests pass in a second.
+const SLOTS: u32 = 10;
+const HELD_FOR: f64 = 0.1;
 
 const COLORS: [RGBColor; 4] = [
     RGBColor(0xd6, 0x45, 0x45),
@@ -36,6 +41,13 @@ const COLORS: [RGBColor; 4] = [
 const INK: RGBColor = RGBColor(0x2b, 0x30, 0x38);
 
 const END: f64 = 20.0;
+
+/// What is limited.
+#[derive(Clone, Copy)]
+enum Limit {
+    Rate,
+    Slots,
+}
 
 /// How a limit is shared.
 #[derive(Clone, Copy)]
@@ -86,14 +98,24 @@ fn main() -> Result<(), Box<dyn Error>> {
             },
         ),
     ];
-    let ways = [
-        ("one limit of 100 a second for all", Way::Shared),
-        ("25 a second for each", Way::ByHand),
-        ("100 a second, divided fairly", Way::Fair),
+    let panels = [
+        (
+            "one limit of 100 a second for all",
+            Limit::Rate,
+            Way::Shared,
+        ),
+        ("25 a second for each", Limit::Rate, Way::ByHand),
+        ("100 a second, divided fairly", Limit::Rate, Way::Fair),
+        (
+            "10 slots for all, each held for 0.1 s on average",
+            Limit::Slots,
+            Way::Shared,
+        ),
+        ("10 slots, divided fairly", Limit::Slots, Way::Fair),
     ];
-    let area = SVGBackend::new(&path, (1_070, 760)).into_drawing_area();
+    let area = SVGBackend::new(&path, (1_070, 1_240)).into_drawing_area();
     area.fill(&WHITE)?;
-    let (top, panels) = area.split_vertically(36);
+    let (top, rows) = area.split_vertically(36);
     for (place, (name, _)) in tenants.iter().enumerate() {
         let x = 60 + 255 * i32::try_from(place)?;
         let mark = [(x, 13), (x + 16, 25)];
@@ -101,36 +123,43 @@ fn main() -> Result<(), Box<dyn Error>> {
         let text = ("sans-serif", 14).into_font().color(&INK);
         top.draw(&Text::new(*name, (x + 22, 12), text))?;
     }
-    for ((title, way), panel) in ways.iter().zip(panels.split_evenly((3, 1))) {
+    let rows = rows.split_evenly((panels.len(), 1));
+    for ((title, limit, way), panel) in panels.into_iter().zip(rows) {
         let tenants: Vec<_> = tenants.iter().map(|(_, tenant)| tenant.clone()).collect();
-        let had = admitted(*way, &tenants)?;
+        let had = had(limit, way, &tenants)?;
+        let (unit, most) = match limit {
+            Limit::Rate => ("admitted a second", 160.0),
+            Limit::Slots => ("slots held", 12.0),
+        };
         let mut chart = ChartBuilder::on(&panel)
             .caption(title, ("sans-serif", 15).into_font().color(&INK))
             .margin_right(20)
             .x_label_area_size(24)
             .y_label_area_size(50)
-            .build_cartesian_2d(0.0..END, 0.0..160.0)?;
+            .build_cartesian_2d(0.0..END, 0.0..most)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
             .x_label_formatter(&|at| format!("{at:.0} s"))
-            .y_desc("admitted a second")
+            .y_desc(unit)
             .y_labels(5)
             .draw()?;
         for (of_tenant, color) in had.iter().zip(COLORS) {
             let points = of_tenant.iter().enumerate();
-            let points =
-                points.map(|(half, count)| (half as f64 / 2.0 + 0.25, f64::from(*count) * 2.0));
+            let points = points.map(|(half, had)| (half as f64 / 2.0 + 0.25, *had));
             chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?;
         }
     }
     area.present()?;
     println!("wrote {}", path.display());
-    table()
+    println!("\nRequests a second:");
+    table(Limit::Rate)?;
+    println!("\nSlots held:");
+    table(Limit::Slots)
 }
 
 /// Prints what tenants get under a limit that is divided fairly, in seconds 5 to 20.
-fn table() -> Result<(), Box<dyn Error>> {
+fn table(limit: Limit) -> Result<(), Box<dyn Error>> {
     let pro = |tenant: Tenant| Tenant {
         is_pro: true,
         ..tenant
@@ -173,11 +202,9 @@ fn table() -> Result<(), Box<dyn Error>> {
     ];
     println!("\n| tenants | all | the first | each of the others |\n| --- | --- | --- | --- |");
     for (name, tenants) in rows {
-        let had = admitted(Way::Fair, &tenants)?;
-        let rates = had
-            .iter()
-            .map(|halves| f64::from(halves[10..].iter().sum::<u32>()) / 15.0);
-        let rates: Vec<f64> = rates.collect();
+        let had = had(limit, Way::Fair, &tenants)?;
+        let rates = had.iter().map(|halves| halves[10..].iter().sum::<f64>());
+        let rates: Vec<f64> = rates.map(|halves| halves / 30.0).collect();
         let all: f64 = rates.iter().sum();
         let others = rates.get(1..).unwrap_or_default();
         let least = others.iter().copied().fold(f64::INFINITY, f64::min);
@@ -197,25 +224,30 @@ fn default_path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/fair.svg")
 }
 
-/// Returns how many requests of each tenant pass in each half of a second.
-fn admitted(way: Way, tenants: &[Tenant]) -> Result<Vec<Vec<u32>>, Box<dyn Error>> {
+/// Returns how many requests a second of each tenant pass in each half of a second, or how many slots it holds then.
+fn had(limit: Limit, way: Way, tenants: &[Tenant]) -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
     let clock = ManualClock::new();
-    let limiter = limiter(way, &clock)?;
+    let limiter = limiter(limit, way, &clock)?;
     let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
     let mut next = BinaryHeap::new();
     for (place, tenant) in tenants.iter().enumerate() {
-        next.push(Reverse((tenant.next(0, &mut draw), place)));
+        next.push(Reverse((tenant.next(0, &mut draw), place, None)));
     }
-    let mut had = vec![vec![0; (END * 2.0) as usize]; tenants.len()];
+    let mut had = vec![vec![0.0; (END * 2.0) as usize]; tenants.len()];
+    let mut held = Vec::new();
     let mut now = 0;
-    while let Some(Reverse((at, place))) = next.pop() {
-        let half = (at / 500_000) as usize;
+    while let Some(Reverse((at, place, ends))) = next.pop() {
+        let half = (at / HALF) as usize;
         let tenant = &tenants[place];
-        let Some(count) = had[place].get_mut(half) else {
+        if half >= had[place].len() {
             continue;
-        };
+        }
         clock.advance(Duration::from_micros(at - now));
         now = at;
+        if let Some(number) = ends {
+            held[number] = None;
+            continue;
+        }
         let name = (place as u64).into_key();
         let key = match way {
             Way::Shared => Key::GLOBAL,
@@ -223,17 +255,36 @@ fn admitted(way: Way, tenants: &[Tenant]) -> Result<Vec<Vec<u32>>, Box<dyn Error
             Way::Fair => Key::branch(Key::GLOBAL, &[name]),
         };
         let plan = if tenant.is_pro { "pro" } else { "free" };
-        *count += u32::from(limiter.plan(plan).check(key, 1).now().is_allowed());
-        next.push(Reverse((tenant.next(at + 1, &mut draw), place)));
+        let reservation = limiter.plan(plan).reserve(key, 1).now();
+        match limit {
+            _ if !reservation.is_allowed() => {}
+            Limit::Rate => had[place][half] += 2.0,
+            Limit::Slots => {
+                let ends = at + (HELD_FOR * (0.5 + draw.next()) * 1e6) as u64;
+                for (half, held) in (0..).zip(&mut had[place]) {
+                    let (from, to) = (at.max(half * HALF), ends.min((half + 1) * HALF));
+                    *held += to.saturating_sub(from) as f64 / HALF as f64;
+                }
+                next.push(Reverse((ends, place, Some(held.len()))));
+                held.push(Some(reservation));
+            }
+        }
+        next.push(Reverse((tenant.next(at + 1, &mut draw), place, None)));
     }
     Ok(had)
 }
 
-fn limiter(way: Way, clock: &ManualClock) -> Result<LocalLimiter, ConfigError> {
-    let limit = TokenBucket::per_second(LIMIT);
+/// Half a second, in microseconds.
+const HALF: u64 = 500_000;
+
+fn limiter(limit: Limit, way: Way, clock: &ManualClock) -> Result<LocalLimiter, ConfigError> {
+    let parts = if matches!(way, Way::ByHand) { 4 } else { 1 };
+    let limit: Algorithm = match limit {
+        Limit::Rate => TokenBucket::per_second(LIMIT / parts).into(),
+        Limit::Slots => Concurrency::of(SLOTS / parts).into(),
+    };
     let policy = match way {
-        Way::Shared => Policy::new("upstream", limit),
-        Way::ByHand => Policy::new("upstream", TokenBucket::per_second(LIMIT / 4)),
+        Way::Shared | Way::ByHand => Policy::new("upstream", limit),
         Way::Fair => Policy::new("upstream", limit).fair(Fair::new().weight("pro", 4)),
     };
     Limiter::builder()

@@ -1,9 +1,16 @@
 //! Fair shares in a file: the tenant, its weight, and what they do not go with.
 
-use tower_ratelimit::{ManualClock, SharedStore};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::{ManualClock, MemoryStore, SharedStore};
 use tower_ratelimit_config::{Config, Format};
 
-use crate::scene::{config, get, layer, mistakes, send};
+use crate::scene::{config, get, layer, mistakes, now, send};
 use crate::support::items::Map;
 
 const FAIR: &str = r#"default_plan = "free"
@@ -72,6 +79,78 @@ fn a_mistake_stands_at_the_policy_that_has_it() {
     let told = mistakes(&format!("{FAIR}{second}"));
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("policies.day.fair"), "{told:?}");
+}
+
+const CLASSES: &str = r#"default_plan = "sheddable"
+
+[policies.upstream]
+algorithm = "token-bucket"
+quota = "100/second"
+key = "global"
+fair = { header = "x-class" }
+weights = { critical = 4 }
+
+[plans.critical]
+[plans.sheddable]
+
+[plan_of]
+from = ["192.0.2.0/24"]
+header = "x-class"
+"#;
+
+/// Eighty critical requests a second, and a flood of others.
+#[test]
+fn an_important_class_has_its_share_first() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().clock(clock.clone());
+    let layer = config(CLASSES).layer_over(store).unwrap();
+    let by = |class: &str| send(&layer, get("/").header("x-class", class)).status == 200;
+    let mut passed = [0; 2];
+    for step in 0..8_000 {
+        clock.advance(Duration::from_micros(500));
+        passed[1] += u32::from(by("sheddable"));
+        if step % 25 == 0 {
+            passed[0] += u32::from(by("critical"));
+        }
+    }
+    assert_eq!(passed[0], 320);
+    assert!((150..=200).contains(&passed[1]), "{passed:?}");
+}
+
+const SLOTS: &str = r#"
+[policies.reports]
+concurrency = 4
+key = "global"
+fair = { header = "x-tenant" }
+active_for = "1h"
+"#;
+
+#[test]
+fn tenants_share_the_slots_of_one_limit() {
+    let hello = service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+    });
+    let service = layer(&config(SLOTS)).layer(hello);
+    // A response whose body is not read holds its slot.
+    let by = |tenant: &str| {
+        let request = get("/").header("x-tenant", tenant).body(()).unwrap();
+        now(service.clone().oneshot(request)).unwrap()
+    };
+    let mut hog: Vec<_> = (0..4).map(|_| by("hog")).collect();
+    assert!(hog.iter().all(|response| response.status() == 200));
+    assert_eq!(by("ann").status(), 429, "all of it is taken");
+    hog.pop();
+    assert_eq!(by("hog").status(), 429, "it is hers");
+    assert_eq!(by("ann").status(), 200);
+}
+
+#[test]
+fn what_slots_do_not_go_with_is_told_with_its_line() {
+    let told = mistakes(&SLOTS.replace("= 4", "= 0")).join("\n");
+    assert!(told.contains("at least 1 slot"), "{told}");
+    let waits = SLOTS.replace("key =", "wait_up_to = \"1s\"\nkey =");
+    let told = mistakes(&waits).join("\n");
+    assert!(told.contains("`fair`"), "{told}");
 }
 
 #[cfg(feature = "redis")]

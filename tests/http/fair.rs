@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
-use tower::{Layer, service_fn};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::factor::{Class, Factor, FactorCell};
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Fair, Http, NoKey};
 use tower_ratelimit::{
-    FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, SharedStore, TokenBucket, key,
+    Concurrency, FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, SharedStore,
+    TokenBucket, key,
 };
 
-use crate::exchange::{Received, ask, get};
+use crate::exchange::{Received, ask, get, now};
 use crate::support::items::Map;
 
 async fn empty(_: Request<()>) -> Result<Response<Empty<bytes::Bytes>>, Infallible> {
@@ -100,6 +102,69 @@ fn a_response_tells_what_is_left_for_the_tenant() {
     assert_eq!(asks("bob").status, StatusCode::OK);
 }
 
+/// Critical and sheddable requests under 100 a second, so many of each in 20 seconds, and how many of each pass. The load leaves 0.3 of
+/// another policy, of which critical requests take no notice.
+fn classes(upstream: Policy<Http>, [critical, sheddable]: [u64; 2]) -> [usize; 2] {
+    let factor = FactorCell::new();
+    factor.set(Factor::thousandths(300), "a test");
+    let load = Policy::new("load", TokenBucket::per_second(100))
+        .key(key::header("x-class"))
+        .factor(&factor)
+        .class(|head| match head.headers().get("x-class") {
+            Some(class) if class == "critical" => Class::CriticalPlus,
+            _ => Class::Sheddable,
+        });
+    let clock = ManualClock::new();
+    let layer = RateLimitLayer::builder()
+        .policies([upstream, load])
+        .plans(
+            Plans::new([Plan::new("critical"), Plan::new("sheddable")]),
+            |head| Some(head.headers().get("x-class")?.to_str().ok()?.to_owned()),
+        )
+        .store(MemoryStore::new().clock(clock.clone()))
+        .build()
+        .unwrap();
+    let service = layer.layer(service_fn(empty));
+    let passes = |class| {
+        let received = ask(&service, get_by([("x-class", class)]));
+        usize::from(received.status == StatusCode::OK)
+    };
+    let (mut passed, step) = ([0; 2], Duration::from_micros(500));
+    for number in 0..40_000 {
+        clock.advance(step);
+        // The less important ones come first.
+        if number % (40_000 / sheddable) == 0 {
+            passed[1] += passes("sheddable");
+        }
+        if number % (40_000 / critical) == 0 {
+            passed[0] += passes("critical");
+        }
+    }
+    passed
+}
+
+#[test]
+fn an_important_class_has_its_share_first() {
+    let divided = |fair| {
+        let policy = Policy::new("upstream", TokenBucket::per_second(100));
+        policy
+            .key(key::global())
+            .fair_by(key::header("x-class"), fair)
+    };
+    // Fifty a second of each: a half of the limit is all that the critical ones need.
+    let [critical, sheddable] = classes(divided(Fair::new()), [1_000, 1_000]);
+    assert_eq!(critical, 1_000);
+    assert!((200..=320).contains(&sheddable), "{sheddable}");
+    // However many others come.
+    let [critical, sheddable] = classes(divided(Fair::new()), [1_000, 40_000]);
+    assert_eq!(critical, 1_000);
+    assert!((200..=320).contains(&sheddable), "{sheddable}");
+    // Eighty a second are above a half, and the share of weight 4.
+    let weighted = Fair::new().weight("critical", 4);
+    let [critical, _] = classes(divided(weighted), [1_600, 40_000]);
+    assert_eq!(critical, 1_600);
+}
+
 #[test]
 fn requests_without_a_tenant_are_one_tenant() {
     let (asks, clock) = asks([upstream()]);
@@ -135,6 +200,34 @@ fn each_shared_key_has_tenants_of_its_own() {
     };
     assert_eq!(count(12, || asks("east")), 10);
     assert_eq!(count(12, || asks("west")), 10);
+}
+
+/// A response that is not read to its end holds its slot, and the next one that is free is for the tenant that has none.
+#[test]
+fn slots_are_given_back_with_the_response() {
+    let reports = Policy::new("reports", Concurrency::of(4))
+        .key(key::global())
+        .fair(key::header("x-tenant"));
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let layer = RateLimitLayer::builder().policy(reports).store(store);
+    let service = layer.build().unwrap().layer(service_fn(empty));
+    let ask = |tenant| {
+        let request = get_by([("x-tenant", tenant)]);
+        now(service.clone().oneshot(request)).unwrap()
+    };
+    let mut hog: Vec<_> = (0..4).map(|_| ask("hog")).collect();
+    assert!(
+        hog.iter()
+            .all(|response| response.status() == StatusCode::OK)
+    );
+    let refused = ask("ann");
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(!refused.headers().contains_key("retry-after"));
+    hog.pop();
+    assert_eq!(ask("hog").status(), StatusCode::TOO_MANY_REQUESTS);
+    let ann = ask("ann");
+    assert_eq!(ann.status(), StatusCode::OK);
+    assert_eq!(ann.headers()["ratelimit"], r#""reports";r=0"#);
 }
 
 #[test]

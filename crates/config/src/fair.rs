@@ -63,6 +63,13 @@ pub(super) fn check(
             "the store of the program does not divide limits among tenants; take the memory of this process or Redis, or leave `fair` out",
         );
     }
+    let of_slots = tables.iter().map(|(_, table)| table);
+    let of_slots = of_slots.filter(|table| table.get("concurrency").is_some());
+    if let Some(at) = of_slots.filter_map(|table| table.get("fair")).next()
+        && store.is_some_and(ReadStore::is_shared)
+    {
+        return at.refuse("only the memory of this process divides slots among tenants; leave the table [store] out, or `fair`");
+    }
     let Err(error) = limiter.clone().policies(policies).build() else {
         return Some(());
     };

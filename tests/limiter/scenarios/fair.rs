@@ -21,9 +21,8 @@ use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{KeyLimits, Plan, Plans};
 use tower_ratelimit::policy::{Fair, Mode, Penalty};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Concurrency, ConfigError, FixedWindow, Gcra, LeakyBucket,
-    LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog,
-    TokenBucket,
+    Algorithm, AnchoredWindow, ConfigError, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
+    LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog, TokenBucket,
 };
 
 use super::HOUR;
@@ -626,11 +625,6 @@ fn what_cannot_be_divided_is_refused_with_a_remedy() {
         let error = refused(policy(window)).to_string();
         assert!(error.contains("TokenBucket"), "{error}");
     }
-    assert!(
-        refused(policy(Concurrency::of(10)))
-            .to_string()
-            .contains("TokenBucket")
-    );
     let bucket = TokenBucket::per_second(100);
     let cases = [
         (policy(TokenBucket::per_second(4)), "at least 5"),

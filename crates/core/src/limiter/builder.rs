@@ -391,8 +391,16 @@ impl<S: Store> LimiterBuilder<S> {
         for fair in self.policies.iter().filter_map(Policy::fairness) {
             fair.check_plans(self.plans.as_ref())?;
         }
+        let divides_slots = self
+            .policies
+            .iter()
+            .any(|it| it.fairness().is_some() && it.algorithm().limits_concurrency());
         let has_hours = self.policies.iter().any(|it| it.algorithm().has_hours());
         let unfit = [
+            (
+                divides_slots && self.store.is_shared(),
+                "keep the state in this process, by a `MemoryStore`: only that divides slots among tenants",
+            ),
             (
                 !self.store.divides_limits(),
                 "keep the state in this process, by a `MemoryStore`, or in Redis: this store does not divide limits among tenants",

@@ -41,7 +41,7 @@ const MOST_TENANTS: u32 = 1_024;
 /// The highest weight.
 const MOST_WEIGHT: u32 = 100;
 
-/// The lowest limit that can be divided. With less, a unit that is kept for one tenant is most of what there is.
+/// The lowest limit of a bucket that can be divided. With less, a unit that is kept for one tenant is most of what there is.
 const LEAST_LIMIT: u32 = 5;
 
 impl Fair {
@@ -196,20 +196,30 @@ impl Policy {
         fair.check()?;
         let can_be_divided = matches!(
             self.algorithm,
-            Algorithm::TokenBucket(_) | Algorithm::Gcra(_) | Algorithm::LeakyBucket(_)
+            Algorithm::TokenBucket(_)
+                | Algorithm::Gcra(_)
+                | Algorithm::LeakyBucket(_)
+                | Algorithm::Concurrency(_)
         );
+        let (least, remedy) = if self.algorithm.limits_concurrency() {
+            (
+                1,
+                "give it at least 1 slot, so that there is something to divide",
+            )
+        } else {
+            (
+                LEAST_LIMIT,
+                "give it a burst of at least 5 units, so that there is something to divide",
+            )
+        };
         let has_terms = !self.terms.are_none() && self.terms.reserve() > 0;
         let unfit = [
             (
                 !can_be_divided,
                 "algorithm",
-                "give it a `TokenBucket`, a `Gcra` or a `LeakyBucket`: what tenants leave of a window is known only when it ends",
+                "give it a `TokenBucket`, a `Gcra`, a `LeakyBucket` or a `Concurrency`: what tenants leave of a window is known only when it ends",
             ),
-            (
-                self.algorithm.limit().unwrap_or(0) < LEAST_LIMIT,
-                "limit",
-                "give it a burst of at least 5 units, so that there is something to divide",
-            ),
+            (self.algorithm.limit().unwrap_or(0) < least, "limit", remedy),
             (
                 self.factor.is_some(),
                 "factor",

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::MemoryLedger;
 use super::driver::Purpose;
+use super::fair::{SlotSeat, SlotShare};
 use super::opened::Opened;
 use super::slots::{KeySlots, outcome};
 use crate::algorithm::Limit;
@@ -21,15 +22,46 @@ struct SlotPart<'a> {
     limit: u32,
     seat: KeySlots<'a>,
     blocked: Option<Micros>,
+    /// The tenants, and what the one that asks may take, if the slots are divided.
+    divided: Option<(SlotSeat<'a>, SlotShare)>,
 }
 
 impl SlotPart<'_> {
     fn outcome(&self, takes: bool) -> Outcome {
-        outcome(self.seat.taken(), self.limit, self.charge.cost, takes)
+        let (held, cost) = (self.seat.taken(), self.charge.cost);
+        let outcome = outcome(held, self.limit, cost, takes);
+        let Some((_, share)) = &self.divided else {
+            return outcome;
+        };
+        let free = self.limit.saturating_sub(held);
+        let passes = outcome.is_allowed() && (cost == 0 || share.passes(free, cost));
+        let own = if takes && passes { cost } else { 0 };
+        let left = share.of(free.saturating_sub(own), own);
+        let outcome = outcome.with_remaining(left);
+        if passes {
+            outcome
+        } else {
+            outcome.denied(None)
+        }
     }
 
     fn fits(&self) -> bool {
         self.outcome(false).is_allowed()
+    }
+
+    /// Follows the end of a request that takes its slots, or is refused by this limit alone, or neither.
+    fn conclude(&mut self, takes: bool, is_refused: bool) {
+        let cost = self.charge.cost;
+        if takes {
+            self.seat.take(cost);
+        }
+        if let Some((tenants, _)) = &mut self.divided {
+            match (takes, is_refused) {
+                (true, _) => tenants.take(cost),
+                (false, true) => tenants.refuse(cost),
+                (false, false) => tenants.pass_by(),
+            }
+        }
     }
 
     fn denies(&self) -> bool {
@@ -49,7 +81,8 @@ impl MemoryLedger {
     ) -> Option<bool> {
         let opened = self.opened(charge.policy)?;
         let slots = opened.slots.as_ref()?;
-        if charge.slot.is_none() || charge.cost == 0 || charge.is_soft || opened.blocks.are_any() {
+        let is_common = charge.slot.is_some() && charge.cost > 0 && !charge.is_soft;
+        if !is_common || opened.blocks.are_any() || opened.slot_division.is_some() {
             return None;
         }
         let limit = charge.limit.map(Limit::size);
@@ -88,12 +121,21 @@ impl MemoryLedger {
             outcomes.decided_at(self.clock().now());
             !denies
         };
+        let is_denied = |charge: &Charge| {
+            let mut all = outcomes.iter();
+            let is_over = all.any(|(policy, it)| policy == charge.policy && !it.is_allowed());
+            is_over && !charge.is_shadow && !charge.is_soft
+        };
+        let is_denied_elsewhere = charges.iter().filter(of_rates).any(is_denied);
+        let denying = places.iter().filter(|place| place.denies()).count();
         for place in &mut places {
             let Charge { cost, slot, .. } = *place.charge;
             let takes = allowed && place.fits() && place.blocked.is_none() && cost > 0;
             let outcome = place.outcome(takes && slot.is_some());
-            if takes && slot.is_some() && purpose == Purpose::Charge {
-                place.seat.take(cost);
+            if slot.is_some() && cost > 0 && purpose == Purpose::Charge {
+                let is_over = !place.fits() && place.blocked.is_none();
+                let is_alone = denying == usize::from(place.denies()) && !is_denied_elsewhere;
+                place.conclude(takes, is_over && is_alone);
             }
             if wanted.includes(allowed) {
                 outcomes.push(place.charge.policy, outcome);
@@ -118,6 +160,11 @@ impl MemoryLedger {
             let of_policy = |charge: &&Charge| charge.policy == policy;
             if let (Some(slots), Some(charge)) = (&opened.slots, charges.iter().find(of_policy)) {
                 let fingerprint = self.fingerprint(&charge.key);
+                let root = if opened.slot_division.is_some() {
+                    self.fingerprint(&charge.key.root())
+                } else {
+                    fingerprint
+                };
                 let only_asks = purpose != Purpose::Charge || charge.cost == 0;
                 let blocked = opened.blocks.are_any().then(|| {
                     let clock = self.clock();
@@ -126,11 +173,22 @@ impl MemoryLedger {
                         .left(fingerprint, clock.now(), clock, only_asks)
                 });
                 let limit = charge.limit.map(Limit::size);
+                let divided = opened.slot_division.as_ref().map(|division| {
+                    let mut tenants = division.seat(root, (fingerprint, charge.weight));
+                    let takes = !only_asks && charge.slot.is_some();
+                    let share = if takes {
+                        tenants.ask(self.clock().now())
+                    } else {
+                        tenants.look()
+                    };
+                    (tenants, share)
+                });
                 places.push(SlotPart {
                     charge,
                     limit: limit.or(opened.algorithm.limit()).unwrap_or(0),
-                    seat: slots.lock_key(fingerprint),
+                    seat: slots.lock_key(root),
                     blocked: blocked.flatten(),
+                    divided,
                 });
             }
         }

@@ -162,6 +162,14 @@ impl MemoryLedger {
                 let units = (charge.cost, self.clock.now());
                 division.amend(ask.fingerprint, tenant, units, amendment);
             }
+            if let Some(division) = &opened.slot_division
+                && amendment == Amendment::Release
+            {
+                let tenant = ask.fingerprint;
+                ask = self.ask(&charge.key.root(), charge.cost);
+                let slots = (charge.cost, self.clock.now());
+                division.give_back(ask.fingerprint, tenant, slots);
+            }
             if opened.amend_at_once(charge, ask, amendment, &self.clock) {
                 if self.has_divisions {
                     self.amend_children(charge, charges, amendment);

@@ -39,7 +39,7 @@ pub use self::ledger::MemoryLedger;
 pub use self::snapshot::{RestoreStatus, Restored};
 pub use self::usage::Usage;
 
-use self::fair::Division;
+use self::fair::{Division, SlotDivision};
 use self::guarantee::Guarantee;
 use self::opened::Opened;
 use self::seed::Seed;
@@ -346,7 +346,14 @@ impl MemoryStore {
         let opened = policies.iter().map(|policy| {
             let algorithm = *policy.algorithm();
             let opened = tables.open(policy.name(), algorithm, self.max_keys, || clock.now());
-            let division = policy.fairness().and_then(|fair| {
+            let fair = policy.fairness();
+            let of_slots = fair.filter(|_| algorithm.limits_concurrency());
+            let slot_division = of_slots.and_then(|fair| {
+                let tenants = tables.slot_tenants(policy.name(), self.max_keys);
+                SlotDivision::of(&algorithm, fair, tenants)
+            });
+            let of_rate = fair.filter(|_| !algorithm.limits_concurrency());
+            let division = of_rate.and_then(|fair| {
                 let tenants = tables.tenants(policy.name(), &algorithm, self.max_keys);
                 Division::of(&algorithm, fair, tenants)
             });
@@ -358,6 +365,7 @@ impl MemoryStore {
                 penalty: policy.named_penalty(),
                 division,
                 guarantee,
+                slot_division,
                 ..opened
             }
         });

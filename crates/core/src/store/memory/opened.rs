@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::blocks::Blocks;
-use super::fair::Division;
+use super::fair::{Division, SlotDivision};
 use super::guarantee::Guarantee;
 use super::page_snapshot::{Ask, Counted};
 use super::prepared::Prepared;
@@ -38,6 +38,8 @@ pub(super) struct Opened {
     pub(super) guarantee: Option<Guarantee>,
     /// The slots that requests hold under a policy on concurrency.
     pub(super) slots: Option<Arc<Slots>>,
+    /// How they are divided among tenants, if they are.
+    pub(super) slot_division: Option<SlotDivision>,
 }
 
 impl Opened {
@@ -47,9 +49,10 @@ impl Opened {
 
     /// Returns the key that is counted: of a limit that is divided, that which all tenants share.
     pub(super) fn counted(&self, key: &Key) -> Key {
-        match self.division {
-            Some(_) => key.root(),
-            None => *key,
+        if self.division.is_some() || self.slot_division.is_some() {
+            key.root()
+        } else {
+            *key
         }
     }
 

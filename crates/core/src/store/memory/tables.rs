@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::blocks::Blocks;
-use super::fair::Tenants;
+use super::fair::{SlotTenants, Tenants};
 use super::guarantee::Families;
 use super::opened::Opened;
 use super::opening::counter;
@@ -56,6 +56,8 @@ struct SharedByName {
     blocks: Weak<Blocks>,
     /// The slots that requests hold.
     slots: Weak<Slots>,
+    /// The tenants that hold them, where they are divided.
+    holders: Weak<SlotTenants>,
 }
 
 impl SharedByName {
@@ -102,6 +104,7 @@ impl Tables {
                 division: None,
                 guarantee: None,
                 slots,
+                slot_division: None,
             };
         }
         make_room(&mut self.by_name, |table| table.counter.strong_count() > 0);
@@ -132,6 +135,7 @@ impl Tables {
             division: None,
             guarantee: None,
             slots,
+            slot_division: None,
         }
     }
 
@@ -183,6 +187,16 @@ impl Tables {
             if let Some(table) = table {
                 table.families = Arc::downgrade(&made);
             }
+            made
+        })
+    }
+
+    /// Returns the tenants that hold the slots of an open policy.
+    pub(super) fn slot_tenants(&mut self, policy: &str, max_keys: usize) -> Arc<SlotTenants> {
+        let shared = self.shared_by(policy);
+        shared.holders.upgrade().unwrap_or_else(|| {
+            let made = Arc::new(SlotTenants::new(max_keys));
+            shared.holders = Arc::downgrade(&made);
             made
         })
     }

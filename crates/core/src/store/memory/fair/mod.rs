@@ -1,10 +1,12 @@
-//! The tenants among whom the limits of a policy are divided: [`shares`] has the rule.
+//! The tenants among whom the limits of a policy are divided: [`shares`] has the rule for buckets, and [`holders`] that for slots.
 //!
 //! Tenants are kept beside the states of the policy, by the fingerprint of the shared key. A decision locks the tenants of its shared
 //! keys first, in the order of the tables, and then decides as any other.
 
 mod deciding;
+mod holders;
 mod shares;
+mod slots;
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -18,8 +20,10 @@ use crate::policy::Fair;
 use crate::store::Amendment;
 use crate::store::hashed::Hashed;
 
+pub(super) use self::holders::SlotShare;
 pub(super) use self::shares::Scale;
 pub use self::shares::Share;
+pub(super) use self::slots::{SlotDivision, SlotSeat, SlotTenants};
 
 impl Share {
     /// Writes into an outcome what is left for the tenant, and how long it waits. `taken` is what this request has taken.
@@ -38,20 +42,32 @@ impl Share {
 /// The tenants of a policy.
 #[derive(Debug)]
 pub(super) struct Tenants {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<Shard<Shares>>; SHARDS],
     /// How many tenants each shard keeps, about: each shared key has one more.
     most: usize,
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct Shard<T> {
     places: HashMap<u64, usize, BuildHasherDefault<Hashed<SHARDS>>>,
     /// The tenants of each shared key, which stands beside them.
-    each: Vec<(u64, Shares)>,
+    each: Vec<(u64, T)>,
     /// How many tenants all of them have.
     tenants: usize,
     /// The next shared key to visit.
     hand: usize,
+}
+
+/// The tenants of one shared key.
+trait OfOneKey: Default {
+    /// What is known of the limit.
+    type Scale;
+
+    /// Returns how many tenants are kept.
+    fn len(&self) -> usize;
+
+    /// Returns whether nothing would change if all tenants were forgotten.
+    fn are_idle(&self, now: Micros, scale: &Self::Scale) -> bool;
 }
 
 const SHARDS: usize = 16;
@@ -78,7 +94,7 @@ pub(super) enum Ending {
 
 /// The tenants of one shared key, locked, and the one that asks.
 pub(super) struct Seat<'a> {
-    shard: MutexGuard<'a, Shard>,
+    shard: MutexGuard<'a, Shard<Shares>>,
     root: u64,
     /// The place of the shared key; `None` if it is not kept.
     place: Option<usize>,
@@ -220,9 +236,27 @@ impl Seat<'_> {
     }
 }
 
-impl Shard {
+impl OfOneKey for Shares {
+    type Scale = Scale;
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
+        self.are_idle(now, scale)
+    }
+}
+
+impl<T: OfOneKey> Shard<T> {
     /// Makes a place for a shared key, if there is room. Shared keys that nobody asks for are forgotten.
-    fn make_place(&mut self, root: u64, most: usize, now: Micros, scale: &Scale) -> Option<usize> {
+    fn make_place(
+        &mut self,
+        root: u64,
+        most: usize,
+        now: Micros,
+        scale: &T::Scale,
+    ) -> Option<usize> {
         for _ in 0..VISITS.min(self.each.len()) {
             let last = self.each.len() - 1;
             self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
@@ -240,7 +274,7 @@ impl Shard {
             return None;
         }
         let place = self.each.len();
-        self.each.push((root, Shares::default()));
+        self.each.push((root, T::default()));
         self.places.insert(root, place);
         Some(place)
     }

@@ -1,0 +1,540 @@
+//! How the slots of a limit on concurrency are divided among the tenants that ask for them.
+//!
+//! A slot cannot be taken away from the request that holds it. So what is divided is what is free, by max–min fairness: the *level* is the
+//! number of slots, for each unit of weight, up to which all tenants that want more can be filled at once. A tenant *wants* what it has
+//! held at once lately, and all that there is while its requests are refused. It is *sated* if that is below the level: what it wants is
+//! kept for it. It is *full* if it holds more than the level gives it, and else *hungry*.
+//!
+//! A request passes if so many slots are free and its tenant is below the level by as many. If it is below by less, it passes in turn: of
+//! the time for which slots are held, its tenant must not have used more than the others that want more. That is what the *tag* counts: the
+//! virtual time at which a tenant has used its share. A request also passes if slots are left beside what is kept for all others, or if all
+//! are free and no other tenant was refused lately.
+//!
+//! The level follows from sums over the tenants of each standing. Who has changed its standing because the level has is found out when the
+//! tenant asks, and by a hand that visits all tenants in turn, a few with each request.
+
+use std::collections::HashMap;
+
+use ahash::RandomState;
+
+use super::OfOneKey;
+use crate::clock::Micros;
+
+/// What the rule has to know of the shared limit and of its tenants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SlotScale {
+    /// The slots of the whole limit.
+    pub(super) limit: u32,
+    /// How long a tenant counts that does not ask.
+    pub(super) active_for: Micros,
+    /// How many tenants are told apart.
+    pub(super) tenants: usize,
+}
+
+/// The tenants of one shared limit.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    virtual_time: f64,
+    /// The latest moment that was seen.
+    at: Micros,
+    sums: Sums,
+    /// How many tenants have been refused lately.
+    waiting: usize,
+    /// The tenant whose request of several slots has others wait until so many are free.
+    claimant: Option<(u64, u32)>,
+    tenants: Vec<Holder>,
+    places: HashMap<u64, usize, RandomState>,
+    /// The next tenant to visit, and how many visits are due.
+    hand: usize,
+    due: f64,
+}
+
+/// The tenants of each standing together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    hungry_weights: u64,
+    full_weights: u64,
+    /// The slots that are held by the full tenants, by the sated ones, and by those that are away.
+    full: u64,
+    sated: u64,
+    away: u64,
+    /// The slots that the sated tenants want.
+    wanted: u64,
+}
+
+#[derive(Debug)]
+struct Holder {
+    name: u64,
+    weight: u32,
+    standing: Standing,
+    held: u32,
+    /// The slots that it wants, as they were when it was counted.
+    wants: u32,
+    /// When it has used its share of the time for which slots are held, in virtual time.
+    tag: f64,
+    /// The time for which slots are held is counted in the tag up to this moment.
+    settled: Micros,
+    /// When it has last asked, and when it was last refused.
+    seen: Micros,
+    refused: Micros,
+    /// Whether it was refused lately.
+    waits: bool,
+    /// The most slots that it has held in this span, which began then, and in the one before.
+    most: [u32; 2],
+    span: Micros,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It wants more than the level gives it, and does not hold more.
+    Hungry,
+    /// It holds more.
+    Full,
+    Sated,
+    /// It has not asked for long.
+    Away,
+}
+
+/// What a request of a tenant may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::memory) struct SlotShare {
+    /// The slots by which the tenant is below the level.
+    whole: u32,
+    /// The same, and the part of one more that is left, if it is its turn.
+    in_turn: u32,
+    /// Whether a request may pass that asks for more than that, because it is its turn.
+    is_next: bool,
+    /// The free slots that are kept for others.
+    others: u32,
+    /// The free slots that a large request of another tenant waits for.
+    claimed: u32,
+    /// Whether another tenant was refused lately, so that unused slots are left to it.
+    is_contended: bool,
+    limit: u32,
+}
+
+/// How many tenants a request visits beside its own, at least.
+const VISITS: f64 = 2.0;
+
+/// The virtual time that is counted to: 18 minutes of one tenant.
+const LATEST: f64 = (1 << 30) as f64;
+
+/// A difference of slots, or of microseconds, that is due to rounding.
+const ROUNDED: f64 = 1e-6;
+
+/// The name of all tenants together that are not told apart.
+const OTHERS: u64 = 0;
+
+impl SlotShare {
+    /// The whole of this limit, undivided.
+    pub(super) fn whole(limit: u32) -> Self {
+        Self {
+            whole: limit,
+            in_turn: limit,
+            is_next: true,
+            others: 0,
+            claimed: 0,
+            is_contended: false,
+            limit,
+        }
+    }
+
+    /// Returns whether a request of this cost passes if so many slots are free.
+    pub(in crate::store::memory) fn passes(&self, free: u32, cost: u32) -> bool {
+        let is_free = self.is_all_free(free);
+        let free = free.saturating_sub(self.claimed);
+        let passes = cost <= self.whole || self.is_next || cost <= self.beside_others(free);
+        cost <= free && (passes || is_free)
+    }
+
+    /// Returns how many slots the tenant may take one by one, if so many are free and it has just taken some.
+    pub(in crate::store::memory) fn of(&self, free: u32, taken: u32) -> u32 {
+        let is_free = self.is_all_free(free);
+        let free = free.saturating_sub(self.claimed);
+        let own = self.in_turn.saturating_sub(taken).max(is_free.into());
+        own.max(self.beside_others(free)).min(free)
+    }
+
+    /// Returns whether all slots are free, and no other tenant waits for them.
+    fn is_all_free(&self, free: u32) -> bool {
+        free == self.limit && !self.is_contended
+    }
+
+    fn beside_others(&self, free: u32) -> u32 {
+        free.saturating_sub(self.others)
+    }
+}
+
+impl OfOneKey for Holders {
+    type Scale = SlotScale;
+
+    fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    fn are_idle(&self, now: Micros, scale: &SlotScale) -> bool {
+        let away = now.saturating_sub(self.at);
+        let debts = self.tenants.iter().map(|it| it.tag - self.virtual_time);
+        let weights = self.sums.hungry_weights + self.sums.full_weights;
+        let longest = debts.fold(0.0, f64::max) * in_slots(weights.max(1));
+        away > scale.active_for
+            && self.tenants.iter().all(|it| it.held == 0)
+            && in_micros(away) > longest
+    }
+}
+
+impl Holders {
+    /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
+    pub(super) fn ask(
+        &mut self,
+        (name, weight): (u64, u32),
+        now: Micros,
+        scale: &SlotScale,
+    ) -> (usize, SlotShare) {
+        self.advance(now, scale);
+        let place = self.find(name, weight, scale);
+        self.rouse(place, weight, scale);
+        (place, self.share_of(self.tenants.get(place), scale))
+    }
+
+    /// Returns what a request of this tenant might take.
+    pub(super) fn look(&self, name: u64, scale: &SlotScale) -> SlotShare {
+        let places = [name, OTHERS].map(|name| self.places.get(&name));
+        let place = places.into_iter().flatten().next();
+        self.share_of(place.and_then(|place| self.tenants.get(*place)), scale)
+    }
+
+    /// Counts the slots of a request that has passed, of the tenant at this place.
+    pub(super) fn take(&mut self, place: usize, slots: u32, scale: &SlotScale) {
+        let name = self.tenants[place].name;
+        self.claimant = self.claimant.filter(|(claimant, _)| *claimant != name);
+        self.change(place, scale, |tenant| {
+            tenant.held = tenant.held.saturating_add(slots);
+        });
+    }
+
+    /// Notes that a request of the tenant at this place was refused, which asked for so many slots.
+    pub(super) fn refuse(
+        &mut self,
+        (place, share): (usize, SlotShare),
+        slots: u32,
+        scale: &SlotScale,
+    ) {
+        if slots > scale.limit {
+            return self.pass_by(place);
+        }
+        let at = self.at;
+        let name = self.tenants[place].name;
+        let is_claimant = self.claimant.is_none_or(|(claimant, _)| claimant == name);
+        if is_claimant {
+            // A single slot is kept by the level.
+            let is_its_turn = slots > 1 && (share.is_next || slots <= share.whole);
+            self.claimant = is_its_turn.then_some((name, slots));
+        }
+        self.change(place, scale, |tenant| {
+            tenant.refused = at;
+            tenant.waits = true;
+        });
+    }
+
+    /// Notes that a request of the tenant at this place was not for this limit to decide, so that the tenant does not wait for room.
+    pub(super) fn pass_by(&mut self, place: usize) {
+        let name = self.tenants[place].name;
+        self.claimant = self.claimant.filter(|(claimant, _)| *claimant != name);
+    }
+
+    /// Counts slots that a request of this tenant has given back.
+    pub(super) fn give_back(&mut self, name: u64, slots: u32, now: Micros, scale: &SlotScale) {
+        self.advance(now, scale);
+        let mut left = slots;
+        // A tenant may have been one of the others when it took them.
+        for name in [name, OTHERS] {
+            let place = self.places.get(&name).copied();
+            if let Some(place) = place.filter(|_| left > 0) {
+                let given = left.min(self.tenants[place].held);
+                left -= given;
+                self.change(place, scale, |tenant| tenant.held -= given);
+            }
+        }
+    }
+
+    fn share_of(&self, tenant: Option<&Holder>, scale: &SlotScale) -> SlotShare {
+        let mut sums = self.sums;
+        if let Some(tenant) = tenant {
+            sums.count_out(tenant);
+        }
+        let (weight, held) = tenant.map_or((1, 0), |it| (it.weight, it.held));
+        let below = sums.level(scale.limit, weight) - f64::from(held);
+        let whole = rounded_down(below + ROUNDED);
+        let is_late = tenant.is_some_and(|it| it.tag > self.virtual_time + ROUNDED);
+        let own = tenant.map_or(OTHERS, |it| it.name);
+        let claimed = self.claimant.filter(|(name, _)| *name != own);
+        SlotShare {
+            whole,
+            in_turn: if is_late {
+                whole
+            } else {
+                rounded_down((below - ROUNDED).ceil())
+            },
+            is_next: !is_late && below > ROUNDED,
+            others: match sums.hungry_weights {
+                0 => u32::try_from(sums.wanted.saturating_sub(sums.sated)).unwrap_or(u32::MAX),
+                // The level has them share all that is free.
+                _ => u32::MAX,
+            },
+            claimed: claimed.map_or(0, |(_, slots)| slots),
+            is_contended: self.waiting > usize::from(tenant.is_some_and(|it| it.waits)),
+            limit: scale.limit,
+        }
+    }
+
+    /// Moves on to this moment, and visits some tenants.
+    fn advance(&mut self, now: Micros, scale: &SlotScale) {
+        if now < self.at {
+            self.step_back(now);
+        }
+        let passed = in_micros(now.saturating_sub(self.at));
+        self.at = now;
+        self.virtual_time += passed * self.sums.pace(scale.limit);
+        if self.virtual_time > LATEST {
+            self.begin_anew();
+        }
+        // Each tenant is visited as often as it may lapse.
+        let all = in_slots(self.tenants.len() as u64);
+        self.due = (self.due + VISITS + all * passed / in_micros(scale.active_for)).min(all);
+        while self.due >= 1.0 && !self.tenants.is_empty() {
+            self.due -= 1.0;
+            let last = self.tenants.len() - 1;
+            self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
+            self.visit(self.hand, scale);
+        }
+        let is_away = |(name, _): (u64, u32)| {
+            let place = self.places.get(&name);
+            let seen = place.map(|place| self.tenants[*place].seen);
+            seen.is_none_or(|seen| now.saturating_sub(seen) > scale.active_for)
+        };
+        if self.claimant.is_some_and(is_away) {
+            self.claimant = None;
+        }
+    }
+
+    /// Follows a clock that has stepped back.
+    #[cold]
+    fn step_back(&mut self, now: Micros) {
+        let by = self.at.saturating_sub(now);
+        for tenant in &mut self.tenants {
+            for moment in [
+                &mut tenant.seen,
+                &mut tenant.refused,
+                &mut tenant.settled,
+                &mut tenant.span,
+            ] {
+                *moment = moment.saturating_sub(by);
+            }
+        }
+        self.at = now;
+    }
+
+    /// Counts virtual time from now on, so that a short time still changes it.
+    #[cold]
+    fn begin_anew(&mut self) {
+        for tenant in &mut self.tenants {
+            tenant.tag -= self.virtual_time;
+        }
+        self.virtual_time = 0.0;
+    }
+
+    /// Returns the place of a tenant, which is made if it is not known.
+    fn find(&mut self, name: u64, weight: u32, scale: &SlotScale) -> usize {
+        if let Some(&place) = self.places.get(&name) {
+            return place;
+        }
+        let (name, weight) = if self.tenants.len() < scale.tenants {
+            (name, weight)
+        } else {
+            (OTHERS, 1)
+        };
+        if let Some(&place) = self.places.get(&name) {
+            return place;
+        }
+        let place = self.tenants.len();
+        self.tenants.push(Holder {
+            name,
+            weight,
+            standing: Standing::Away,
+            held: 0,
+            wants: 0,
+            tag: self.virtual_time,
+            settled: self.at,
+            seen: self.at,
+            refused: self.at,
+            waits: false,
+            most: [0; 2],
+            span: self.at,
+        });
+        self.places.insert(name, place);
+        place
+    }
+
+    /// Makes a tenant active.
+    fn rouse(&mut self, place: usize, weight: u32, scale: &SlotScale) {
+        let (at, virtual_time) = (self.at, self.virtual_time);
+        // It gets no more than a slot for the time in which it counts for what it has not used.
+        let most = in_micros(scale.active_for) / f64::from(scale.limit.max(1));
+        self.change(place, scale, |tenant| {
+            let was_away = at.saturating_sub(tenant.seen) > scale.active_for;
+            tenant.seen = at;
+            let weight = if tenant.name == OTHERS { 1 } else { weight };
+            if weight != tenant.weight {
+                // What it owes stays as it is.
+                let rest = (tenant.tag - virtual_time) * f64::from(tenant.weight);
+                tenant.tag = virtual_time + rest / f64::from(weight);
+                tenant.weight = weight;
+            }
+            let most = if was_away { 0.0 } else { most };
+            tenant.tag = tenant.tag.max(virtual_time - most / f64::from(weight));
+        });
+    }
+
+    /// Finds out where a tenant stands, and forgets it if nothing would change.
+    fn visit(&mut self, place: usize, scale: &SlotScale) {
+        self.change(place, scale, |_| {});
+        let tenant = &self.tenants[place];
+        let is_late = tenant.tag > self.virtual_time;
+        if tenant.standing == Standing::Away && tenant.held == 0 && !is_late {
+            self.places.remove(&tenant.name);
+            self.tenants.swap_remove(place);
+            if self.tenants.len() < self.tenants.capacity() / 8 {
+                self.tenants.shrink_to(2 * self.tenants.len());
+                self.places.shrink_to(2 * self.tenants.len());
+            }
+            if let Some(moved) = self.tenants.get(place) {
+                self.places.insert(moved.name, place);
+            }
+        }
+    }
+
+    /// Changes a tenant, whose use of slots is counted up to this moment, and finds out where it stands.
+    fn change(&mut self, place: usize, scale: &SlotScale, change: impl FnOnce(&mut Holder)) {
+        let tenant = &mut self.tenants[place];
+        self.sums.count_out(tenant);
+        self.waiting -= usize::from(tenant.waits);
+        let held_for = in_micros(self.at.saturating_sub(tenant.settled)) * f64::from(tenant.held);
+        tenant.settled = self.at;
+        tenant.tag += held_for / f64::from(scale.limit.max(1)) / f64::from(tenant.weight);
+        if self.waiting == 0 {
+            // What nobody else waits for is not held against the tenant that has it.
+            tenant.tag = tenant.tag.min(self.virtual_time);
+        }
+        change(tenant);
+        tenant.look_back(self.at, scale);
+        let share = self.sums.level(scale.limit, tenant.weight);
+        tenant.stand(share, self.at, scale);
+        self.waiting += usize::from(tenant.waits);
+        self.sums.count_in(tenant);
+    }
+}
+
+impl Holder {
+    /// Finds out how many slots it wants, and whether it was refused lately.
+    fn look_back(&mut self, now: Micros, scale: &SlotScale) {
+        let span = now.saturating_sub(self.span);
+        if span > scale.active_for {
+            let is_next = span.saturating_sub(scale.active_for) <= scale.active_for;
+            self.most = [self.held, if is_next { self.most[0] } else { 0 }];
+            self.span = now;
+        }
+        self.most[0] = self.most[0].max(self.held);
+        self.wants = self.most[0].max(self.most[1]);
+        self.waits &= now.saturating_sub(self.refused) <= scale.active_for;
+    }
+
+    /// Finds out where it stands if the level gives it so many slots.
+    fn stand(&mut self, share: f64, now: Micros, scale: &SlotScale) {
+        self.standing = if now.saturating_sub(self.seen) > scale.active_for {
+            Standing::Away
+        } else if !self.waits && f64::from(self.wants) <= share + ROUNDED {
+            Standing::Sated
+        } else if f64::from(self.held) > share + ROUNDED {
+            Standing::Full
+        } else {
+            Standing::Hungry
+        };
+    }
+}
+
+impl Sums {
+    /// Returns how many slots the level gives to a tenant of this weight that is in none of the sums.
+    fn level(&self, limit: u32, weight: u32) -> f64 {
+        let taken = self.wanted + self.full + self.away;
+        let left = u64::from(limit).saturating_sub(taken);
+        let weights = self.hungry_weights + u64::from(weight);
+        in_slots(left) * f64::from(weight) / in_slots(weights)
+    }
+
+    /// Returns how fast virtual time goes on: by the part of the limit that tenants share which want more than they have.
+    fn pace(&self, limit: u32) -> f64 {
+        let left = u64::from(limit).saturating_sub(self.sated + self.away);
+        match self.hungry_weights + self.full_weights {
+            0 => 1.0,
+            weights => in_slots(left) / f64::from(limit.max(1)) / in_slots(weights),
+        }
+    }
+
+    fn count_out(&mut self, tenant: &Holder) {
+        let (weight, held) = (u64::from(tenant.weight), u64::from(tenant.held));
+        match tenant.standing {
+            Standing::Hungry => self.hungry_weights -= weight,
+            Standing::Full => {
+                self.full_weights -= weight;
+                self.full -= held;
+            }
+            Standing::Sated => {
+                self.sated -= held;
+                self.wanted -= u64::from(tenant.wants);
+            }
+            Standing::Away => self.away -= held,
+        }
+    }
+
+    fn count_in(&mut self, tenant: &Holder) {
+        let (weight, held) = (u64::from(tenant.weight), u64::from(tenant.held));
+        match tenant.standing {
+            Standing::Hungry => self.hungry_weights += weight,
+            Standing::Full => {
+                self.full_weights += weight;
+                self.full += held;
+            }
+            Standing::Sated => {
+                self.sated += held;
+                self.wanted += u64::from(tenant.wants);
+            }
+            Standing::Away => self.away += held,
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a time of so many years is rounded"
+)]
+fn in_micros(time: Micros) -> f64 {
+    time.get() as f64
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a sum of slots or of weights that passes 2^53 is rounded"
+)]
+fn in_slots(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number that is too large is cut, and one below 0 is 0"
+)]
+fn rounded_down(number: f64) -> u32 {
+    number as u32
+}

@@ -1,0 +1,194 @@
+//! The tenants that hold slots of a policy on concurrency.
+//!
+//! How many slots are taken stands beside them, by the shared key: also those of requests that no tenant is known for.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::holders::{Holders, SlotScale, SlotShare};
+use super::{OfOneKey, SHARDS, Shard};
+use crate::algorithm::Algorithm;
+use crate::clock::Micros;
+use crate::policy::Fair;
+
+/// The tenants of a policy on concurrency.
+#[derive(Debug)]
+pub(in crate::store::memory) struct SlotTenants {
+    shards: [Mutex<Shard<Holders>>; SHARDS],
+    /// How many tenants each shard keeps, about: each shared key has one more.
+    most: usize,
+}
+
+/// The division of a policy's slots, as a ledger knows it.
+#[derive(Debug)]
+pub(in crate::store::memory) struct SlotDivision {
+    scale: SlotScale,
+    tenants: Arc<SlotTenants>,
+}
+
+/// The tenants of one shared key, locked, and the one that asks.
+pub(in crate::store::memory) struct SlotSeat<'a> {
+    shard: MutexGuard<'a, Shard<Holders>>,
+    root: u64,
+    tenant: (u64, u32),
+    /// The place of the tenant, and what it may take, once it has asked.
+    asked: Option<(usize, SlotShare)>,
+    scale: SlotScale,
+    /// How many tenants the shard keeps.
+    most: usize,
+}
+
+impl SlotTenants {
+    pub(in crate::store::memory) fn new(max_keys: usize) -> Self {
+        Self {
+            shards: Default::default(),
+            most: max_keys.div_ceil(SHARDS),
+        }
+    }
+}
+
+impl SlotDivision {
+    /// Returns the division of the slots of this algorithm, or `None` if it gives none.
+    pub(in crate::store::memory) fn of(
+        algorithm: &Algorithm,
+        fair: &Fair,
+        tenants: Arc<SlotTenants>,
+    ) -> Option<Self> {
+        let scale = SlotScale {
+            limit: algorithm.limit()?,
+            active_for: fair.is_active_for(),
+            tenants: fair.tenants(),
+        };
+        Some(Self { scale, tenants })
+    }
+
+    /// Locks the tenants of a shared key. The keys are fingerprints.
+    pub(in crate::store::memory) fn seat(
+        &self,
+        root: u64,
+        (tenant, weight): (u64, u8),
+    ) -> SlotSeat<'_> {
+        #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+        let shard = &self.tenants.shards[root as usize % SHARDS];
+        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = shard.of_key(root).map_or(0, OfOneKey::len);
+        let free = self.tenants.most.saturating_sub(shard.tenants - own).max(1);
+        SlotSeat {
+            shard,
+            root,
+            tenant: (tenant, weight.max(1).into()),
+            asked: None,
+            scale: SlotScale {
+                tenants: self.scale.tenants.min(free),
+                ..self.scale
+            },
+            most: self.tenants.most,
+        }
+    }
+
+    /// Counts slots that a request of a tenant has given back.
+    pub(in crate::store::memory) fn give_back(
+        &self,
+        root: u64,
+        tenant: u64,
+        (slots, now): (u32, Micros),
+    ) {
+        let mut seat = self.seat(root, (tenant, 1));
+        let scale = seat.scale;
+        seat.with_holders(|holders| holders.give_back(tenant, slots, now, &scale));
+    }
+}
+
+impl SlotSeat<'_> {
+    /// Returns what the request may take, whose tenant is active from now on.
+    pub(in crate::store::memory) fn ask(&mut self, now: Micros) -> SlotShare {
+        let (tenant, scale) = (self.tenant, self.scale);
+        if self.shard.of_key(self.root).is_none() {
+            let (root, most) = (self.root, self.most);
+            self.shard.make_place(root, most, now, &scale);
+        }
+        self.asked = self.with_holders(|holders| holders.ask(tenant, now, &scale));
+        let asked = self.asked;
+        asked.map_or_else(|| SlotShare::whole(scale.limit), |(_, share)| share)
+    }
+
+    /// Returns what the request might take.
+    pub(in crate::store::memory) fn look(&self) -> SlotShare {
+        let ((tenant, _), scale) = (self.tenant, &self.scale);
+        let holders = self.shard.of_key(self.root);
+        holders.map_or_else(
+            || SlotShare::whole(scale.limit),
+            |holders| holders.look(tenant, scale),
+        )
+    }
+
+    /// Counts the slots of the request, which has passed.
+    pub(in crate::store::memory) fn take(&mut self, slots: u32) {
+        let scale = self.scale;
+        if let Some((tenant, _)) = self.asked {
+            self.with_holders(|holders| holders.take(tenant, slots, &scale));
+        }
+    }
+
+    /// Notes that this limit alone has refused the request.
+    pub(in crate::store::memory) fn refuse(&mut self, slots: u32) {
+        let scale = self.scale;
+        if let Some(asked) = self.asked {
+            self.with_holders(|holders| holders.refuse(asked, slots, &scale));
+        }
+    }
+
+    /// Notes that the request was not for this limit to decide.
+    pub(in crate::store::memory) fn pass_by(&mut self) {
+        if let Some((tenant, _)) = self.asked {
+            self.with_holders(|holders| holders.pass_by(tenant));
+        }
+    }
+
+    /// Acts on the tenants, if they are kept.
+    fn with_holders<T>(&mut self, act: impl FnOnce(&mut Holders) -> T) -> Option<T> {
+        let place = self.shard.places.get(&self.root).copied()?;
+        let (_, holders) = self.shard.each.get_mut(place)?;
+        let before = holders.len();
+        let answer = act(holders);
+        let after = holders.len();
+        self.shard.tenants = self.shard.tenants + after - before;
+        Some(answer)
+    }
+}
+
+impl Shard<Holders> {
+    /// Returns the tenants of a shared key, if they are kept.
+    fn of_key(&self, root: u64) -> Option<&Holders> {
+        let place = self.places.get(&root)?;
+        self.each.get(*place).map(|(_, holders)| holders)
+    }
+}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::Concurrency;
+
+    /// Tenants and shared keys that a client invents, some of which hold slots to the end.
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let tenants = Arc::new(SlotTenants::new(64));
+        let algorithm = Concurrency::of(5).into();
+        let division = SlotDivision::of(&algorithm, &Fair::new(), Arc::clone(&tenants)).unwrap();
+        for number in 1..20_000 {
+            let now = Micros::new(1_000 * number);
+            let (root, tenant) = (number % 1_000, number);
+            let mut seat = division.seat(root, (tenant, 1));
+            if seat.ask(now).passes(5, 1) {
+                seat.take(1);
+            }
+            drop(seat);
+            if number % 7 > 0 {
+                division.give_back(root, tenant, (1, now));
+            }
+        }
+        let kept = tenants.shards.iter().map(|it| it.lock().unwrap().tenants);
+        let kept: Vec<usize> = kept.collect();
+        assert!(kept.iter().all(|kept| *kept <= 5), "{kept:?}");
+    }
+}
