@@ -82,7 +82,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         .together(Shape::Text),
     setting("unverified")
         .says("Whether all tenants that are in no plan by its name are one, where the limit is divided; by default each is one.")
-        .together(Shape::Word(&UNVERIFIED)),
+        .together(Shape::Word(&fair::UNVERIFIED)),
     setting("cost")
         .says("How many units a request takes; the default is 1.")
         .of(
@@ -328,8 +328,6 @@ pub(super) static MODES: [(&str, Mode); 3] = [
     ("shadow", Mode::Shadow),
     ("off", Mode::Off),
 ];
-
-pub(super) static UNVERIFIED: [(&str, ()); 1] = [("together", ())];
 
 static NO_KEY: [(&str, NoKey); 2] = [("shared", NoKey::Shared), ("skip", NoKey::Skip)];
 
