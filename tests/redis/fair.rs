@@ -26,14 +26,14 @@ use crate::without::lose;
 #[test]
 fn a_server_divides_as_memory_does() {
     let server = Server::start(&[]);
-    let counts = compare(&store(&server), 1_000);
+    let counts = compare(&store(&server), 300);
     println!("fair shares, on a server: {counts:?}");
 }
 
 #[test]
 fn a_cluster_divides_as_memory_does() {
     let cluster = Cluster::start();
-    let counts = compare(&cluster_store(&cluster), 300);
+    let counts = compare(&cluster_store(&cluster), 150);
     println!("fair shares, on a cluster of three primaries: {counts:?}");
 }
 
