@@ -12,7 +12,7 @@ use axum::routing::get;
 use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::json;
 use tokio::sync::watch;
 use tower_ratelimit::key::Head;
@@ -156,7 +156,6 @@ struct Metrics {
     publisher: Publisher,
     rate_limits: Option<RateLimits>,
     servers: Vec<(&'static str, Server)>,
-    recorder: PrometheusRecorder,
 }
 
 impl Metrics {
@@ -165,23 +164,22 @@ impl Metrics {
         rate_limits: Option<RateLimits>,
         servers: Vec<(&'static str, Server)>,
     ) -> std::sync::Arc<Self> {
-        // Only counters and gauges, which need no upkeep.
-        let recorder = PrometheusBuilder::new().build_recorder();
         std::sync::Arc::new(Self {
             publisher,
             rate_limits,
             servers,
-            recorder,
         })
     }
 
     fn answer(&self, headers: &HeaderMap) -> Response {
-        metrics::with_local_recorder(&self.recorder, || {
+        // A recorder keeps each series that it has ever seen. All of ours are sums and states, so a new one has what is in force.
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
             self.publisher.publish();
             self.rate_limits.iter().for_each(RateLimits::publish);
             self.servers.iter().for_each(publish);
         });
-        let text = self.recorder.handle().render();
+        let text = recorder.handle().render();
         let accepts = headers.get_all(ACCEPT).iter();
         let mut accepts = accepts.filter_map(|value| value.to_str().ok());
         if accepts.any(|value| value.contains("application/openmetrics-text")) {

@@ -45,6 +45,10 @@ impl Explain {
         if let Some(domain) = &self.domain {
             return print(&ratelimit::explain(&self.file, domain, self.entry)?);
         }
+        if self.file.is_dir() {
+            let file = self.file.display();
+            return Err(format!("{file}: it is a directory; say what is asked of its files, with --domain and --entry").into());
+        }
         let config = check::read(&self.file)?;
         let mut request = Request::builder().method(self.method).uri(self.path);
         for (name, value) in self.header {

@@ -74,6 +74,8 @@ pub fn run(
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
+    // Redis over TLS takes that of the process. There is another one already if a test runs several commands.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     match command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,

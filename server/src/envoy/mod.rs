@@ -26,6 +26,9 @@ use crate::{BoxError, Gateway};
 /// would be an error, upon which Envoy lets the request pass.
 const LONGEST_MESSAGE: usize = 10 << 20;
 
+/// The name under which the probes of `envoyproxy/ratelimit` ask for its health.
+const THEIR_NAME: &str = "ratelimit";
+
 /// The calls of a connection at once. Envoy has a connection for each of its threads.
 pub(crate) const STREAMS: u32 = 1_024;
 
@@ -56,6 +59,7 @@ pub fn router(gateway: Gateway, phase: watch::Receiver<Phase>) -> Result<Router,
     if let Some(rate_limit) = rate_limit {
         routes = routes.add_service(rate_limit);
         services.push(RateLimitServiceServer::<RateLimitService>::NAME);
+        services.push(THEIR_NAME);
     }
     tokio::spawn(report(reporter, services, phase));
     Ok(routes.prepare().into_axum_router())

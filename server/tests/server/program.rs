@@ -364,6 +364,10 @@ fn explain_prints_the_limits_of_a_request_and_their_lines() {
     let (code, error) = failed(&["explain", file.path(), "--plan", "prp"], &[]);
     let expected = "--plan: the file has no plan \"prp\"; its plans are: free, pro\n";
     assert_eq!((code, &*error), (Some(1), expected));
+
+    let (code, error) = failed(&["explain", env!("CARGO_MANIFEST_DIR")], &[]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("with --domain and --entry"), "{error}");
 }
 
 #[test]

@@ -90,11 +90,15 @@ async fn a_call_is_answered_by_the_file_and_a_mistake_by_its_code() {
     // Its health is that of the server.
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut health = HealthClient::new(endpoint.connect().await.unwrap());
-    let service = "envoy.service.ratelimit.v3.RateLimitService";
     let mut status = async || {
-        let service = service.to_owned();
-        let answer = health.check(HealthCheckRequest { service }).await.unwrap();
-        answer.into_inner().status()
+        let mut of = async |service: &str| {
+            let service = service.to_owned();
+            let answer = health.check(HealthCheckRequest { service }).await.unwrap();
+            answer.into_inner().status()
+        };
+        let status = of("envoy.service.ratelimit.v3.RateLimitService").await;
+        assert_eq!(of("ratelimit").await, status, "for probes of the other service");
+        status
     };
     assert_eq!(status().await, Serving);
     phase.send_replace(Phase::Draining);
