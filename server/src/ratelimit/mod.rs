@@ -473,8 +473,16 @@ fn check(request: &RateLimitRequest) -> Result<(), String> {
     if descriptors.is_empty() {
         return Err("descriptors is empty; send at least one".to_owned());
     }
-    at_most(|| "domain, in bytes,".to_owned(), domain.len(), LONGEST_NAME)?;
-    at_most(|| "descriptors".to_owned(), descriptors.len(), MOST_DESCRIPTORS)?;
+    at_most(
+        || "domain, in bytes,".to_owned(),
+        domain.len(),
+        LONGEST_NAME,
+    )?;
+    at_most(
+        || "descriptors".to_owned(),
+        descriptors.len(),
+        MOST_DESCRIPTORS,
+    )?;
     for (number, descriptor) in descriptors.iter().enumerate() {
         let place = || format!("descriptors[{number}].entries");
         let entries = &descriptor.entries;

@@ -97,7 +97,11 @@ async fn a_call_is_answered_by_the_file_and_a_mistake_by_its_code() {
             answer.into_inner().status()
         };
         let status = of("envoy.service.ratelimit.v3.RateLimitService").await;
-        assert_eq!(of("ratelimit").await, status, "for probes of the other service");
+        assert_eq!(
+            of("ratelimit").await,
+            status,
+            "for probes of the other service"
+        );
         status
     };
     assert_eq!(status().await, Serving);
