@@ -104,8 +104,12 @@ impl Spill {
         let taker = self.members.iter().find(has_taken);
         if let Some(taker) = taker.filter(|_| units > 0) {
             self.policies.count_spent(taker, units);
+            // The last one takes the rest above its limit, also after it had some room.
             let of_taker = rank(taker);
-            self.members.retain(|member| rank(member) > of_taker);
+            let is_optional = self.is_optional;
+            let last = self.members.iter().map(rank).max().flatten();
+            self.members
+                .retain(|member| rank(member) > of_taker || !is_optional && rank(member) == last);
         } else {
             // None of them has any room.
             let last = self.members.iter().map(rank).max().flatten();
