@@ -112,7 +112,8 @@ impl Calls {
         let mut is_one_idle = false;
         connections.retain(|it| {
             let is_idle = it.calls() == 0;
-            let stays = !it.sender.is_closed() && !(is_idle && is_one_idle);
+            let is_needed = !(is_idle && is_one_idle);
+            let stays = is_needed && !it.sender.is_closed();
             is_one_idle |= is_idle && stays;
             stays
         });

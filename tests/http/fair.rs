@@ -129,18 +129,18 @@ fn classes(upstream: Policy<Http>, [critical, sheddable]: [u64; 2]) -> [usize; 2
         let received = ask(&service, get_by([("x-class", class)]));
         usize::from(received.status == StatusCode::OK)
     };
-    let (mut passed, step) = ([0; 2], Duration::from_micros(500));
+    let (mut admitted, step) = ([0; 2], Duration::from_micros(500));
     for number in 0..40_000 {
         clock.advance(step);
         // The less important ones come first.
         if number % (40_000 / sheddable) == 0 {
-            passed[1] += passes("sheddable");
+            admitted[1] += passes("sheddable");
         }
         if number % (40_000 / critical) == 0 {
-            passed[0] += passes("critical");
+            admitted[0] += passes("critical");
         }
     }
-    passed
+    admitted
 }
 
 #[test]

@@ -66,8 +66,8 @@ pub(super) fn check(
         );
     }
     let of_slots = tables.iter().map(|(_, table)| table);
-    let of_slots = of_slots.filter(|table| table.get("concurrency").is_some());
-    if let Some(at) = of_slots.filter_map(|table| table.get("fair")).next()
+    let mut of_slots = of_slots.filter(|table| table.get("concurrency").is_some());
+    if let Some(at) = of_slots.find_map(|table| table.get("fair"))
         && store.is_some_and(ReadStore::is_shared)
     {
         return at.refuse("only the memory of this process divides slots among tenants; leave the table [store] out, or `fair`");

@@ -44,10 +44,8 @@ pub(super) async fn one_pays<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
         for _ in 0..STEPS {
             let cost = 1 + u32::try_from(random.below(4)).unwrap_or(0);
             let takes = random.below(4) == 0;
-            past.push_str(&format!(
-                "{} {cost}; ",
-                if takes { "take" } else { "charge" }
-            ));
+            let verb = if takes { "take" } else { "charge" };
+            past = format!("{past}{verb} {cost}; ");
             let (units, payer) = if takes {
                 take(&used, cost)
             } else {

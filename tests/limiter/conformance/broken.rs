@@ -257,14 +257,14 @@ impl Ledger for OtherwiseLedger {
                 self.ledger.charge(&charges[skipped..], wanted, outcomes)
             }
             What::ChargesAnotherMember => {
-                let charged = self.ledger.charge(charges, wanted, outcomes);
+                let answer = self.ledger.charge(charges, wanted, outcomes);
                 for charge in charges {
                     let is_told = outcomes.iter().any(|(policy, _)| policy == charge.policy());
                     if outcomes.is_allowed() && !is_told {
                         let _ = self.ledger.amend_now(&[*charge], Amendment::Settle);
                     }
                 }
-                charged
+                answer
             }
             _ => self.ledger.charge(charges, wanted, outcomes),
         }

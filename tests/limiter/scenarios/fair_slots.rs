@@ -274,21 +274,20 @@ fn nobody_is_refused_without_a_reason() {
         }
         let name = (draw.next() * draw.next() * 5.0) as u64;
         asked[name as usize] = now;
-        match take(&limiter, name, 1) {
-            Some(reservation) => held.push((name, reservation)),
-            None => {
-                refused += 1;
-                let of = |name: u64| held.iter().filter(|(it, _)| *it == name).count();
-                let active: Vec<u64> = (0..5)
-                    .filter(|name| now - asked[*name as usize] <= 1.001)
-                    .collect();
-                let share = 12.0 / active.len() as f64;
-                let others = active.iter().filter(|it| **it != name);
-                let below = others.map(|it| (share - of(*it) as f64).max(0.0));
-                let free = 12 - held.len();
-                let is_kept = below.sum::<f64>() > free as f64 - 1.0;
-                assert!(is_kept, "{free} left, {name} of {active:?} refused");
-            }
+        if let Some(reservation) = take(&limiter, name, 1) {
+            held.push((name, reservation));
+        } else {
+            refused += 1;
+            let of = |name: u64| held.iter().filter(|(it, _)| *it == name).count();
+            let active: Vec<u64> = (0..5)
+                .filter(|name| now - asked[*name as usize] <= 1.001)
+                .collect();
+            let share = 12.0 / active.len() as f64;
+            let others = active.iter().filter(|it| **it != name);
+            let below = others.map(|it| (share - of(*it) as f64).max(0.0));
+            let free = 12 - held.len();
+            let is_kept = below.sum::<f64>() > free as f64 - 1.0;
+            assert!(is_kept, "{free} left, {name} of {active:?} refused");
         }
         assert!(held.len() <= 12);
     }

@@ -241,8 +241,8 @@ fn no_wait_that_a_node_tells_of_a_leased_key_is_shorter_than_that_of_the_server(
                 }
                 Act::Hold(units) => world.hold(units),
                 Act::Spend(units) => {
-                    let spent = world.take(units);
-                    world.charge(spent);
+                    let taken = world.take(units);
+                    world.charge(taken);
                 }
                 Act::GiveBack(units) => {
                     world.take(units);
