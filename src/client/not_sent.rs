@@ -66,6 +66,7 @@ impl Error for NotSent {}
 /// It implements [`Error`] if the error of the inner service does. If the inner error is boxed already,
 /// [`into_boxed`](Self::into_boxed) boxes both cases.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum LearnedLimitError<E> {
     /// The call was not sent.
     NotSent(NotSent),
