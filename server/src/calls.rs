@@ -3,7 +3,7 @@
 //! The client of hyper-util keeps connections for each authority of its requests, and here each client chooses one. Here calls share
 //! a connection, whatever authorities they have, until so many are under way on it that the upstream may take no more.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
@@ -11,7 +11,6 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::Mutex;
 use tower::ServiceExt;
 
 use crate::BoxError;
@@ -23,8 +22,9 @@ use crate::stall::{RequestBody, Watched};
 pub(crate) struct Calls {
     upstream: Uri,
     connector: HttpsConnector<HttpConnector>,
-    /// The lock is held while a connection opens, so that the calls of that time share it.
     connections: Arc<Mutex<Vec<Connection>>>,
+    /// Is held while a connection opens, so that the calls of that time share it.
+    opening: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The most calls that are under way on a connection before another one opens. Servers take 100 at least, by the advice of RFC 9113,
@@ -42,6 +42,9 @@ struct Connection {
     calls: Arc<()>,
 }
 
+/// A connection for one call, and that the call is under way.
+type Begun = (SendRequest<Watched<RequestBody>>, UnderWay);
+
 /// A call that is under way, in the extensions of its response: it lasts as long as the body does.
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay(#[expect(dead_code, reason = "it is counted")] Arc<()>);
@@ -51,7 +54,7 @@ impl Connection {
         Arc::strong_count(&self.calls) - 1
     }
 
-    fn begin(&self) -> (SendRequest<Watched<RequestBody>>, UnderWay) {
+    fn begin(&self) -> Begun {
         (self.sender.clone(), UnderWay(Arc::clone(&self.calls)))
     }
 }
@@ -69,6 +72,7 @@ impl Calls {
             upstream,
             connector,
             connections: Arc::default(),
+            opening: Arc::default(),
         }
     }
 
@@ -106,9 +110,35 @@ impl Calls {
         }
     }
 
-    async fn connection(&self) -> Result<(SendRequest<Watched<RequestBody>>, UnderWay), BoxError> {
-        let mut connections = self.connections.lock().await;
-        // Of those without a call, one stays for the next.
+    /// Returns a connection that takes another call. While a further one opens, calls go over those that are full, and the upstream keeps
+    /// them waiting; if it does not open, so does the call that would have begun it.
+    async fn connection(&self) -> Result<Begun, BoxError> {
+        if let Some(begun) = self.begin(MOST) {
+            return Ok(begun);
+        }
+        let _opening = match self.opening.try_lock() {
+            Ok(opening) => opening,
+            Err(_) => match self.begin(usize::MAX) {
+                Some(begun) => return Ok(begun),
+                None => self.opening.lock().await,
+            },
+        };
+        if let Some(begun) = self.begin(MOST) {
+            return Ok(begun);
+        }
+        match self.open().await {
+            Ok(opened) => {
+                let begun = opened.begin();
+                self.connections().push(opened);
+                Ok(begun)
+            }
+            Err(error) => self.begin(usize::MAX).ok_or(error),
+        }
+    }
+
+    /// Begins a call on a connection with fewer calls than this. Of the connections without a call, one stays for the next.
+    fn begin(&self, most: usize) -> Option<Begun> {
+        let mut connections = self.connections();
         let mut is_one_idle = false;
         connections.retain(|it| {
             let is_idle = it.calls() == 0;
@@ -117,9 +147,19 @@ impl Calls {
             is_one_idle |= is_idle && stays;
             stays
         });
-        if let Some(open) = connections.iter().find(|it| it.calls() < MOST) {
-            return Ok(open.begin());
-        }
+        let free = connections.iter().find(|it| it.calls() < MOST);
+        let least = || connections.iter().min_by_key(|it| it.calls());
+        let open = free.or_else(least)?;
+        (open.calls() < most).then(|| open.begin())
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn open(&self) -> Result<Connection, BoxError> {
         let stream = self
             .connector
             .clone()
@@ -136,12 +176,9 @@ impl Calls {
                 tracing::debug!("the connection to the upstream broke off: {error}");
             }
         });
-        let opened = Connection {
+        Ok(Connection {
             sender,
             calls: Arc::default(),
-        };
-        let begun = opened.begin();
-        connections.push(opened);
-        Ok(begun)
+        })
     }
 }

@@ -105,7 +105,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             }
         }
     }
+}
 
+impl Policies {
     /// Takes as many units as there are. The answer is to be checked.
     pub(super) fn ask_for_units(
         &self,

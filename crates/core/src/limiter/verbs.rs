@@ -337,7 +337,7 @@ impl Limiter {
             if self.policies.prices.are_any() {
                 return Reply::later(self.clone().take_priced(alike, findings.clone()));
             }
-            let taken = self.ask_for_units(charges);
+            let taken = self.policies.ask_for_units(charges);
             self.once_answered(charges, taken, |policies, charges, taken| {
                 let (units, outcomes) = taken?;
                 let charges = policies.taken_from(charges, &outcomes);

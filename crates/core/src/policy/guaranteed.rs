@@ -1,5 +1,6 @@
 //! Guarantees: what a level of a tree has of the level above, whatever its siblings ask.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use super::Policy;
@@ -61,16 +62,6 @@ impl Policy {
         self.guaranteed
     }
 
-    /// Returns the place of the policy below to whose keys this one guarantees something, and the units.
-    pub(crate) fn guaranteed_below(&self, policies: &[Self]) -> Option<(usize, u32)> {
-        let is_below = |policy: &Self| policy.above() == Some(self.shown_name());
-        let mut policies = policies.iter().enumerate();
-        policies.find_map(|(place, policy)| {
-            let guaranteed = policy.guarantee().filter(|_| is_below(policy))?;
-            Some((place, guaranteed.limit()))
-        })
-    }
-
     /// Returns the policy with one node's share of its guarantee, rounded up as its limit is.
     pub(crate) fn with_guarantee_shared_by(mut self, nodes: NonZeroU32) -> Self {
         self.guaranteed = self.guaranteed.map(|quota| {
@@ -80,7 +71,11 @@ impl Policy {
         self
     }
 
-    fn check_guarantee(&self, policies: &[Self]) -> Result<(), ConfigError> {
+    fn check_guarantee(
+        &self,
+        policies: &HashMap<&str, &Self>,
+        below: &GuaranteedBelow<'_>,
+    ) -> Result<(), ConfigError> {
         let Some(quota) = self.guaranteed else {
             return Ok(());
         };
@@ -88,18 +83,15 @@ impl Policy {
             let given = format!("{quota} of {:?}", self.name);
             Err(ConfigError::new("guaranteed", given, remedy))
         };
-        let named = |policy: &&Self| self.above() == Some(policy.name());
-        let Some(above) = policies.iter().find(named) else {
+        let Some(above) = self.above().and_then(|above| policies.get(above)) else {
             return error(match self.above() {
                 Some(above) => format!("add the policy {above:?}, of which it is a part"),
                 None => "give it to a level that has another one above it, of which it is a part"
                     .to_owned(),
             });
         };
-        let is_first = above
-            .guaranteed_below(policies)
-            .is_some_and(|(place, _)| policies[place].name == self.name);
-        if !is_first {
+        let is_first = |(first, ..): &(&Self, usize, u32)| first.name == self.name;
+        if !below.get(above.name()).is_some_and(is_first) {
             return error(format!(
                 "leave it out: {:?} guarantees something to another policy",
                 above.name
@@ -188,6 +180,10 @@ impl Policy {
                 "give the level a limit on a rate, or leave the guarantee out",
             ),
             (self.fair.is_some(), "leave out the guarantee, or `fair`"),
+            (
+                self.operations.is_some(),
+                "leave out its limits by operation, or the guarantee: each operation would have a guarantee of its own",
+            ),
         ];
         if let Some((_, remedy)) = unfit.into_iter().find(|(is_unfit, _)| *is_unfit) {
             return Some(remedy.to_owned());
@@ -202,9 +198,26 @@ impl Policy {
     }
 }
 
+/// The policy to whose keys another one guarantees something, its place, and the units, by the name of the other one.
+pub(crate) type GuaranteedBelow<'a> = HashMap<&'a str, (&'a Policy, usize, u32)>;
+
+/// Returns to whose keys policies guarantee something. There may be thousands of policies, so it looks at each once.
+pub(crate) fn guaranteed_below(policies: &[Policy]) -> GuaranteedBelow<'_> {
+    let mut below = HashMap::new();
+    for (place, policy) in policies.iter().enumerate() {
+        if let (Some(above), Some(quota)) = (policy.above(), policy.guarantee()) {
+            below.entry(above).or_insert((policy, place, quota.limit()));
+        }
+    }
+    below
+}
+
 /// Rejects a guarantee that the policy above cannot keep.
 pub(crate) fn check_guarantees(policies: &[Policy]) -> Result<(), ConfigError> {
+    let below = guaranteed_below(policies);
+    let names = policies.iter().map(|policy| (policy.name(), policy));
+    let names: HashMap<_, _> = names.collect();
     policies
         .iter()
-        .try_for_each(|policy| policy.check_guarantee(policies))
+        .try_for_each(|policy| policy.check_guarantee(&names, &below))
 }

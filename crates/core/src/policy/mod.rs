@@ -40,7 +40,7 @@ pub use self::on_store_failure::OnStoreFailure;
 pub use self::penalty::Penalty;
 pub use self::unsettled::Unsettled;
 
-pub(crate) use self::guaranteed::check_guarantees;
+pub(crate) use self::guaranteed::{check_guarantees, guaranteed_below};
 pub(crate) use self::mode::DeclaredModes;
 pub(crate) use self::names::check_names;
 pub(crate) use self::patience::Patience;

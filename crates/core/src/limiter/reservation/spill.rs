@@ -67,7 +67,7 @@ impl Spill {
             for member in &mut self.members {
                 member.cost = self.left;
             }
-            match self.policies.ledger.take_up_to(&self.members) {
+            match self.policies.ask_for_units(&self.members) {
                 Reply::Now(Ok((units, outcomes))) => {
                     if let Err(error) = self.took(units, &outcomes) {
                         return Reply::Now(Err(error));

@@ -48,7 +48,7 @@ use self::tables::Tables;
 use super::{Payers, Store};
 use crate::clock::{AnyClock, Clock, SystemClock};
 use crate::error::{ConfigError, RestoreError};
-use crate::policy::{Policy, check_names};
+use crate::policy::{Policy, check_names, guaranteed_below};
 
 /// Keeps state in this process, exactly and without a server.
 ///
@@ -343,6 +343,7 @@ impl MemoryStore {
     pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
         let mut tables = self.tables();
         let clock = self.its_clock();
+        let below = guaranteed_below(policies);
         let opened = policies.iter().map(|policy| {
             let algorithm = *policy.algorithm();
             let opened = tables.open(policy.name(), algorithm, self.max_keys, || clock.now());
@@ -357,7 +358,8 @@ impl MemoryStore {
                 let tenants = tables.tenants(policy.name(), &algorithm, self.max_keys);
                 Division::of(&algorithm, fair, tenants)
             });
-            let guarantee = policy.guaranteed_below(policies).map(|(child, units)| {
+            let guarantee = below.get(policy.shown_name());
+            let guarantee = guarantee.map(|&(_, child, units)| {
                 let families = tables.families(policy.name(), &algorithm, self.max_keys);
                 Guarantee::new(child, units, families)
             });

@@ -102,7 +102,7 @@ function shares.save(it, shortest)
   if #gone > 2 then
     redis.call(unpack(gone))
   end
-  local owed = math.max(it.furthest - it.virtual, 0) * (it.accruing + it.sated)
+  local owed = math.max(it.furthest - it.virtual, 0) * math.max(it.accruing + it.sated, 1)
   local ttl = math.min(math.ceil((it.scale.active_for + owed) / 1000) + 1, 9007199254740)
   redis.call('PEXPIRE', it.key, string.format('%d', math.max(ttl, shortest)))
 end
@@ -288,7 +288,7 @@ function shares.share_of(it, tenant, virtual, growing)
     waits = tenant.waits and 1 or 0
   end
   local others, most = math.max(growing + it.still - own, 0), 4294967295
-  local owed = debt * (it.accruing + it.sated)
+  local owed = debt * math.max(it.accruing + it.sated, 1)
   return {
     has_debt = debt > 0,
     claim = debt > 0 and 0 or math.min(math.floor(math.max(claim / shares.time_of(it, 1), 0)) + 1, most),

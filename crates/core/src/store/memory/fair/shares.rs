@@ -243,7 +243,8 @@ impl Shares {
     pub(in crate::store::memory) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
         let away = now.saturating_sub(self.at);
         let debts = self.tenants.iter().map(|it| it.debt(self.virtual_time));
-        let longest = debts.fold(0.0, f64::max) * in_weights(self.active());
+        // Where nobody is active, virtual time passes as time does.
+        let longest = debts.fold(0.0, f64::max) * in_weights(self.active().max(1));
         away > scale.active_for && in_micros(away) > longest
     }
 
@@ -370,7 +371,7 @@ impl Shares {
             others: rounded_up(others / scale.time_of(1)),
             is_steady: self.accruing == weight.map_or(0, |tenant| tenant.weight.into()),
             is_contended: self.waiting > usize::from(tenant.is_some_and(|tenant| tenant.waits)),
-            free_after: later(debt * in_weights(self.active())),
+            free_after: later(debt * in_weights(self.active().max(1))),
             limit: scale.limit,
         }
     }

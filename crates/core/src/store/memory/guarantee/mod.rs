@@ -134,8 +134,10 @@ impl Guarantee {
                 }
             }
             Amendment::Refund | Amendment::TakeBack(_) => {
-                if let (Some(child), Some(children)) = (child, siblings.children()) {
-                    children.give_back(child, units, now, &scale);
+                if let (Some(child), Some(_)) = (child, siblings.place) {
+                    siblings.with_children((now, scale), |children, _| {
+                        children.give_back(child, units, now, &scale);
+                    });
                 }
             }
             Amendment::Reset => siblings.forget(),
