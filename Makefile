@@ -1,7 +1,7 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
 .PHONY: run test test-deep laws servers matrix faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
-.PHONY: mutants-lua test-without-servers check-packages packages minimal-versions deny public-api public-api-accept semver fuzz
+.PHONY: mutants-lua test-without-servers check-packages packages minimal-versions deny public-api public-api-accept semver check-fuzz fuzz
 
 SERVER_FIGURES = cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example figures \
 	&& "$(or $(CARGO_TARGET_DIR),target)/release/examples/figures"
@@ -92,6 +92,9 @@ minimal-versions: servers ## the libraries with the oldest dependencies that the
 
 deny: ## licences, sources and bans of all dependencies; with DENY=advisories, known vulnerabilities, whose database is fetched
 	.ci/deny $(DENY)
+
+check-fuzz: ## whether the fuzz targets compile, which are a workspace of their own
+	cargo check --manifest-path fuzz/Cargo.toml
 
 fuzz: ## what reads bytes of others, fuzzed for FUZZ_SECONDS (120) each; installs cargo-fuzz, and ends with a table of executions and coverage
 	fuzz/run $(TARGETS)

@@ -319,18 +319,23 @@ impl Calls {
         amendment: Amendment,
         until: Instant,
     ) -> Result<bool, StoreError> {
-        if !matches!(amendment, Amendment::Block(_) | Amendment::Unblock) {
+        let is_of_marks = matches!(
+            amendment,
+            Amendment::Block(_) | Amendment::Unblock | Amendment::EndOverride
+        );
+        if !is_of_marks {
             let (divided, others): (Charges, Charges) = charges
                 .iter()
                 .copied()
                 .partition(|charge| self.divides(charge));
             if !divided.is_empty() {
                 let changed = self.change_shares(&divided, amendment, until).await;
-                let is_all = others.is_empty();
-                return match changed {
-                    Ok(_) if !is_all => Box::pin(self.change(&others, amendment, until)).await,
-                    changed => changed,
-                };
+                if others.is_empty() {
+                    return changed;
+                }
+                // The failure of one call is no reason to skip the other.
+                let rest = Box::pin(self.change(&others, amendment, until)).await;
+                return changed.and_then(|all| rest.map(|it| amendment.and(all, it)));
             }
         }
         let mut call = self.call(amendment.name());
