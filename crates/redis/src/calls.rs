@@ -319,11 +319,7 @@ impl Calls {
         amendment: Amendment,
         until: Instant,
     ) -> Result<bool, StoreError> {
-        let is_of_marks = matches!(
-            amendment,
-            Amendment::Block(_) | Amendment::Unblock | Amendment::EndOverride
-        );
-        if !is_of_marks {
+        if !matches!(amendment, Amendment::Block(_) | Amendment::Unblock) {
             let (divided, others): (Charges, Charges) = charges
                 .iter()
                 .copied()

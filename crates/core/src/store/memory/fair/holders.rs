@@ -227,9 +227,8 @@ impl Holders {
         let name = self.tenants[place].name;
         let is_claimant = self.claimant.is_none_or(|(claimant, _)| claimant == name);
         if is_claimant {
-            // A single slot is kept by the level. A request for more than its share waits until nobody minds: kept for it, slots would
-            // be idle for as long as another request holds one of them.
-            let is_its_turn = slots > 1 && slots <= share.whole;
+            // A single slot is kept by the level.
+            let is_its_turn = slots > 1 && (share.is_next || slots <= share.whole);
             self.claimant = is_its_turn.then_some((name, slots));
         }
         self.change(place, scale, |tenant| {
