@@ -185,13 +185,7 @@ impl Calls {
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
         };
-        let mut query = Query::new(verb, self.moment(), until);
-        let mut names = Names::default();
-        for charge in charges {
-            if let Some(policy) = self.policies.get(charge.policy) {
-                self.add(&mut query, &mut names, policy, charge);
-            }
-        }
+        let query = self.query(verb, charges, until);
         let value = self.charge.run(query).await;
         let answer = value.map_err(failure);
         let answer = self.watched(answer.and_then(|value| ScriptReply::read(value, charges)));
@@ -524,19 +518,25 @@ impl Calls {
         answer
     }
 
-    /// Takes as many units as there are, where limits are divided.
-    async fn take_of_shares(
-        &self,
-        charges: &[Charge],
-        until: Instant,
-    ) -> Result<(u32, ScriptReply), StoreError> {
-        let mut query = Query::new("take", self.moment(), until);
+    /// Returns a query about these charges.
+    fn query(&self, verb: &'static str, charges: &[Charge], until: Instant) -> Query {
+        let mut query = Query::new(verb, self.moment(), until);
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
                 self.add(&mut query, &mut names, policy, charge);
             }
         }
+        query
+    }
+
+    /// Takes as many units as there are, where limits are divided.
+    async fn take_of_shares(
+        &self,
+        charges: &[Charge],
+        until: Instant,
+    ) -> Result<(u32, ScriptReply), StoreError> {
+        let query = self.query("take", charges, until);
         let value = self.charge.run(query).await;
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| ScriptReply::of_taking(value, charges));

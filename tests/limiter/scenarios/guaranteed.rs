@@ -894,6 +894,9 @@ fn what_a_guarantee_does_not_go_with_is_refused_when_built() {
         let told = error(Limiter::builder().policy(org).policy(low()));
         assert!(told.remedy().contains(remedy), "{told}");
     }
+    let each = low().operations(Operations::new().limit("read", per_minute));
+    let told = error(Limiter::builder().policy(org()).policy(each));
+    assert!(told.remedy().contains("each operation would"), "{told}");
     let alone = error(Limiter::builder().policy(low()));
     assert!(alone.remedy().contains("add the policy \"org\""), "{alone}");
     let root = Policy::new("org", per_minute).guaranteed(Quota::per_minute(10));

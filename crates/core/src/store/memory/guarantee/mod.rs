@@ -280,3 +280,32 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::FixedWindow;
+
+    /// What is given back after a pause finds children that are idle by now.
+    #[test]
+    fn children_that_are_forgotten_leave_their_places() {
+        let limit = Algorithm::from(FixedWindow::per_second(10));
+        let families = Arc::new(Families::new(1_000));
+        let guarantee = Guarantee::new(1, 3, Arc::clone(&families));
+        let children = || families.shards[0].lock().unwrap().children;
+        for child in 1..=3 {
+            let mut siblings = guarantee.siblings((16, Some(child)), &limit);
+            let now = Micros::new(1_000_000);
+            let _ = siblings.ask((10, now), None, true);
+            siblings.charge(1);
+        }
+        assert_eq!(children(), 3);
+        let later = (1, Micros::new(5_000_000));
+        guarantee.amend((16, Some(1)), later, (&limit, Amendment::Refund));
+        assert_eq!(
+            children(),
+            families.shards[0].lock().unwrap().each[0].1.len()
+        );
+        assert!(children() < 3);
+    }
+}
