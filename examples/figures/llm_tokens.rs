@@ -269,7 +269,7 @@ async fn reserve(
     limiter: &Limiter,
     asked: [(&str, Key, u32); 2],
 ) -> Result<Reservation, Box<dyn Error>> {
-    Ok(limiter.reserve_with(asked)?.await?)
+    Ok(limiter.named(asked)?.reserve().await?)
 }
 
 fn api_key(headers: &HeaderMap, secret: &Secret) -> Option<Key> {

@@ -276,7 +276,7 @@ impl<R> Policy<R> {
     /// let limiter = Limiter::builder().policies([org, team]).build_local()?;
     ///
     /// let blue = Key::branch("acme", &["blue".into_key()]);
-    /// let decision = limiter.check_with([("org", blue.root(), 1), ("team", blue, 1)])?.now();
+    /// let decision = limiter.named([("org", blue.root(), 1), ("team", blue, 1)])?.check().now();
     /// let limits: Vec<u32> = decision.policies().map(|(_, outcome)| outcome.limit()).collect();
     /// assert_eq!(limits, [1_000, 400]);
     /// # Ok::<(), tower_ratelimit::ConfigError>(())

@@ -55,8 +55,16 @@ fn verbs_know_the_limits_by_key_of_a_level() {
     assert_eq!(told(&layer, team("other", "blue")), (3, 0));
     // A verb that names the level charges it under the same limit.
     let blue = [("spend.1", team("acme", "blue"), 3)];
-    assert!(now(limiter.check_with(blue).unwrap()).unwrap().is_allowed());
-    assert!(!now(limiter.check_with(blue).unwrap()).unwrap().is_allowed());
+    assert!(
+        now(limiter.named(blue).unwrap().check())
+            .unwrap()
+            .is_allowed()
+    );
+    assert!(
+        !now(limiter.named(blue).unwrap().check())
+            .unwrap()
+            .is_allowed()
+    );
     assert!(!passes(&service, &["acme", "blue"]));
 }
 

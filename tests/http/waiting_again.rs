@@ -65,8 +65,8 @@ async fn a_request_from_another_line_overtakes_none_either() {
     for seconds in [2, 3] {
         tokio::time::sleep_until(start + seconds * SECOND - SECOND / 10).await;
         let limiter = layer.limiter();
-        let asked = limiter.check_with([("all", Key::GLOBAL, 2)]);
-        assert!(now(asked.unwrap()).unwrap().is_allowed());
+        let asked = limiter.named([("all", Key::GLOBAL, 2)]);
+        assert!(now(asked.unwrap().check()).unwrap().is_allowed());
     }
     sleep(6 * SECOND).await;
     let log = [(0, 0), (1, 4_000), (2, 4_500)];

@@ -268,7 +268,7 @@ fn told<C: Chooser>(by: &C, at: u64, drawn: &[Drawn], operation: Operation) -> V
             let each = NAMES.into_iter().zip(costs);
             let each = each.map(|(name, cost)| (name, key(name), cost));
             let peeked = by.ask(at, |it| it.peek("ann", costs[0].max(1)));
-            let decided = by.ask(at, |it| it.check_with(each).unwrap());
+            let decided = by.ask(at, |it| it.named(each).unwrap().check());
             [write(peeked), write(decided)].concat()
         }
         Operation::Take(most) => {
@@ -294,11 +294,11 @@ fn told<C: Chooser>(by: &C, at: u64, drawn: &[Drawn], operation: Operation) -> V
             Vec::new()
         }
         Operation::Settle(policy, units) => {
-            by.ask(at, |it| it.settle_with(named(policy, units)).unwrap());
+            by.ask(at, |it| it.named(named(policy, units)).unwrap().settle());
             Vec::new()
         }
         Operation::Refund(policy, units) => {
-            by.ask(at, |it| it.refund_with(named(policy, units)).unwrap());
+            by.ask(at, |it| it.named(named(policy, units)).unwrap().refund());
             Vec::new()
         }
     }

@@ -31,14 +31,14 @@ fn a_verb_that_is_neither_awaited_nor_asked_now_does_nothing() {
     let limit = FixedWindow::per_hour(1);
     drop(limiter.check("ann", 1));
     drop(limiter.admit("ann", 1));
-    drop(limiter.check_with([("api", "ann", 1)]).unwrap());
+    drop(limiter.named([("api", "ann", 1)]).unwrap().check());
     drop(limiter.take_up_to("ann", 1));
     drop(limiter.reserve("ann", 1));
-    drop(limiter.reserve_with([("api", "ann", 1)]).unwrap());
+    drop(limiter.named([("api", "ann", 1)]).unwrap().reserve());
     drop(limiter.refund("ann", 1));
-    drop(limiter.refund_with([("api", "ann", 1)]).unwrap());
+    drop(limiter.named([("api", "ann", 1)]).unwrap().refund());
     drop(limiter.settle("ann", 1));
-    drop(limiter.settle_with([("api", "ann", 1)]).unwrap());
+    drop(limiter.named([("api", "ann", 1)]).unwrap().settle());
     drop(limiter.reset("ann"));
     drop(limiter.block("ann", MINUTE));
     drop(limiter.override_limit("api", "ann", limit, MINUTE).unwrap());
@@ -62,8 +62,9 @@ async fn a_future_needs_neither_its_limiter_nor_its_key() {
         .unwrap();
     let other = limiter.clone();
     let named = other
-        .check_with([("api", &*String::from("ann"), 3)])
-        .unwrap();
+        .named([("api", &*String::from("ann"), 3)])
+        .unwrap()
+        .check();
     let both = [
         limiter.check(&*String::from("ann"), 7).into_future(),
         named.into_future(),
@@ -75,32 +76,31 @@ async fn a_future_needs_neither_its_limiter_nor_its_key() {
     }
 }
 
-const VERBS: u32 = 18;
+const VERBS: u32 = 17;
 
 const NAMED: [&str; 2] = ["a", "b"];
 
 async fn awaited(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> String {
-    let named = [("b", key, units), ("a", key, 1)];
+    let named = || limiter.named([("b", key, units), ("a", key, 1)]).unwrap();
     let policy = NAMED[units as usize % 2];
     let lower = FixedWindow::per_hour(units + 1);
     match verb % VERBS {
         0 => format!("{:?}", limiter.check(key, units).await),
         1 => format!("{:?}", limiter.admit(key, units).await),
-        2 => format!("{:?}", limiter.check_with(named).unwrap().await),
+        2 => format!("{:?}", named().check().await),
         3 => format!("{:?}", limiter.peek(key, units).await),
         4 => format!("{:?}", limiter.take_up_to(key, units).await),
         5 => format!("{:?}", limiter.inspect(key).await),
         6 => format!("{:?}", limiter.reserve(key, units).await),
-        7 => format!("{:?}", limiter.reserve_with(named).unwrap().await),
+        7 => format!("{:?}", named().reserve().await),
         8 => format!("{:?}", limiter.refund(key, units).await),
-        9 => format!("{:?}", limiter.refund_with(named).unwrap().await),
+        9 => format!("{:?}", named().refund().await),
         10 => format!("{:?}", limiter.settle(key, units).await),
-        11 => format!("{:?}", limiter.settle_with(named).unwrap().await),
+        11 => format!("{:?}", named().settle().await),
         12 if units == 0 => format!("{:?}", limiter.reset(key).await),
         13 if units < 3 => format!("{:?}", limiter.block(key, MINUTE).await),
         14 => format!("{:?}", limiter.unblock(key).await),
-        15 => format!("{:?}", limiter.check_under(named, []).unwrap().await),
-        16 => format!("{:?}", limiter.peek_under(named, []).unwrap().await),
+        15 => format!("{:?}", named().peek().await),
         _ => match limiter.override_limit(policy, key, lower, MINUTE) {
             Ok(given) => format!("{:?}", given.await),
             Err(_) => format!("{:?}", limiter.end_override(policy, key).unwrap().await),
@@ -109,27 +109,26 @@ async fn awaited(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> St
 }
 
 fn now(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> String {
-    let named = [("b", key, units), ("a", key, 1)];
+    let named = || limiter.named([("b", key, units), ("a", key, 1)]).unwrap();
     let policy = NAMED[units as usize % 2];
     let lower = FixedWindow::per_hour(units + 1);
     match verb % VERBS {
         0 => format!("Ok({:?})", limiter.check(key, units).now()),
         1 => format!("Ok({:?})", limiter.admit(key, units).now()),
-        2 => format!("Ok({:?})", limiter.check_with(named).unwrap().now()),
+        2 => format!("Ok({:?})", named().check().now()),
         3 => format!("Ok({:?})", limiter.peek(key, units).now()),
         4 => format!("Ok({:?})", limiter.take_up_to(key, units).now()),
         5 => format!("Ok({:?})", limiter.inspect(key).now()),
         6 => format!("Ok({:?})", limiter.reserve(key, units).now()),
-        7 => format!("Ok({:?})", limiter.reserve_with(named).unwrap().now()),
+        7 => format!("Ok({:?})", named().reserve().now()),
         8 => format!("Ok({:?})", limiter.refund(key, units).now()),
-        9 => format!("Ok({:?})", limiter.refund_with(named).unwrap().now()),
+        9 => format!("Ok({:?})", named().refund().now()),
         10 => format!("Ok({:?})", limiter.settle(key, units).now()),
-        11 => format!("Ok({:?})", limiter.settle_with(named).unwrap().now()),
+        11 => format!("Ok({:?})", named().settle().now()),
         12 if units == 0 => format!("Ok({:?})", limiter.reset(key).now()),
         13 if units < 3 => format!("Ok({:?})", limiter.block(key, MINUTE).now()),
         14 => format!("Ok({:?})", limiter.unblock(key).now()),
-        15 => format!("Ok({:?})", limiter.check_under(named, []).unwrap().now()),
-        16 => format!("Ok({:?})", limiter.peek_under(named, []).unwrap().now()),
+        15 => format!("Ok({:?})", named().peek().now()),
         _ => match limiter.override_limit(policy, key, lower, MINUTE) {
             Ok(given) => format!("{:?}", given.now()),
             Err(_) => format!("Ok({:?})", limiter.end_override(policy, key).unwrap().now()),
@@ -212,8 +211,8 @@ fn requests_of_low_priority_leave_the_reserve_under_a_limit_of_their_caller() {
     let low = limiter.low_priority();
     let ask = |limiter: &LocalLimiter| {
         let under = [("calls", FixedWindow::per_hour(4).into())];
-        let asked = limiter.check_under([("calls", "ann", 1)], under);
-        asked.unwrap().now().is_allowed()
+        let asked = limiter.named([("calls", "ann", 1)]).unwrap().under(under);
+        asked.unwrap().check().now().is_allowed()
     };
 
     assert_eq!([(); 3].map(|()| ask(&low)), [true, true, false]);
@@ -231,36 +230,14 @@ fn a_caller_brings_limits_for_single_requests() {
     let asked = [("bytes", "ann", 30), ("calls", "ann", 2)];
     let under = |limit: u32| [("calls", FixedWindow::per_hour(limit).into())];
 
+    let ask = |limit| limiter.named(asked).unwrap().under(under(limit)).unwrap();
+
     // A look changes nothing, and both policies are charged or none.
-    assert!(
-        limiter
-            .peek_under(asked, under(2))
-            .unwrap()
-            .now()
-            .is_allowed()
-    );
-    assert!(
-        limiter
-            .check_under(asked, under(2))
-            .unwrap()
-            .now()
-            .is_allowed()
-    );
-    assert!(
-        !limiter
-            .peek_under(asked, under(2))
-            .unwrap()
-            .now()
-            .is_allowed()
-    );
-    assert!(
-        !limiter
-            .check_under(asked, under(3))
-            .unwrap()
-            .now()
-            .is_allowed()
-    );
-    let decision = limiter.check_under(asked, under(4)).unwrap().now();
+    assert!(ask(2).peek().now().is_allowed());
+    assert!(ask(2).check().now().is_allowed());
+    assert!(!ask(2).peek().now().is_allowed());
+    assert!(!ask(3).check().now().is_allowed());
+    let decision = ask(4).check().now();
     let told: Vec<_> = decision
         .policies()
         .map(|(_, told)| (told.limit(), told.used()))
@@ -274,13 +251,7 @@ fn a_caller_brings_limits_for_single_requests() {
         .map(|(_, told)| told.used())
         .collect();
     assert_eq!(used, [4, 60]);
-    assert!(
-        !limiter
-            .check_under(asked, under(0))
-            .unwrap()
-            .now()
-            .is_allowed()
-    );
+    assert!(!ask(0).check().now().is_allowed());
 
     for (limit, expected) in [
         (
@@ -301,7 +272,12 @@ fn a_caller_brings_limits_for_single_requests() {
         ),
         (("calls", Algorithm::Unlimited), "in its numbers alone"),
     ] {
-        let error = limiter.check_under(asked, [limit]).unwrap_err().to_string();
+        let error = limiter
+            .named(asked)
+            .unwrap()
+            .under([limit])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -372,8 +372,9 @@ impl<'a> Pair<'a> {
             }
             Verb::CheckWith(asked) => {
                 let asked = self.by_name(asked);
-                let told = self.wait_for(self.redis.check_with(asked.iter().copied()).unwrap());
-                let in_memory = self.memory.check_with(asked.iter().copied()).unwrap().now();
+                let told = self.wait_for(self.redis.named(asked.iter().copied()).unwrap().check());
+                let in_memory = self.memory.named(asked.iter().copied()).unwrap();
+                let in_memory = in_memory.check().now();
                 let of_several = asked.iter().any(|(_, key, _)| *key != asked[0].1);
                 self.counts.of_several_keys += u64::from(of_several);
                 self.same(told, &in_memory)?;
@@ -395,9 +396,8 @@ impl<'a> Pair<'a> {
             }
             Verb::RefundWith(amounts) => {
                 let amounts = self.by_name(amounts);
-                let refunded = self.redis.refund_with(amounts.iter().copied()).unwrap();
-                self.wait_for(refunded);
-                self.memory.refund_with(amounts).unwrap().now();
+                self.wait_for(self.redis.named(amounts.iter().copied()).unwrap().refund());
+                self.memory.named(amounts).unwrap().refund().now();
                 self.counts.other_verbs += 1;
             }
             Verb::SettleWith(amounts) => {
@@ -406,9 +406,8 @@ impl<'a> Pair<'a> {
                     let left = &mut self.settled[usize::try_from(*key).unwrap()];
                     *units = (*units).min(std::mem::take(left));
                 }
-                let settled = self.redis.settle_with(amounts.iter().copied()).unwrap();
-                self.wait_for(settled);
-                self.memory.settle_with(amounts).unwrap().now();
+                self.wait_for(self.redis.named(amounts.iter().copied()).unwrap().settle());
+                self.memory.named(amounts).unwrap().settle().now();
                 self.counts.other_verbs += 1;
             }
             Verb::Reset(key) => {

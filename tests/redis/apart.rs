@@ -43,7 +43,7 @@ impl Scene {
     async fn check(&self, limiter: &Limiter, cost: u32) -> Decision {
         let asked = ["a", "b", "c"].into_iter().zip(&self.keys);
         let asked = asked.map(|(name, key)| (name, *key, cost));
-        limiter.check_with(asked).unwrap().await.unwrap()
+        limiter.named(asked).unwrap().check().await.unwrap()
     }
 
     /// Returns the usage of each key.
@@ -97,7 +97,7 @@ async fn giving_back_leaves_each_algorithm_as_it_was() {
     for policy in every(5, MINUTE) {
         let algorithm = *policy.algorithm();
         let limiter = limiter(&store, [Policy::new("a", algorithm), daily("b", 1)]);
-        let alone = |cost| limiter.check_with([("a", scene.keys[0], cost)]).unwrap();
+        let alone = |cost| limiter.named([("a", scene.keys[0], cost)]).unwrap().check();
         assert!(alone(2).await.unwrap().is_allowed());
         clock.advance(MINUTE / 7);
         let before = alone(0).await.unwrap();
@@ -113,7 +113,7 @@ impl Scene {
     /// A request that the second node denies.
     async fn check_two(&self, limiter: &Limiter) -> Decision {
         let asked = [("a", self.keys[0], 2), ("b", self.keys[1], 2)];
-        limiter.check_with(asked).unwrap().await.unwrap()
+        limiter.named(asked).unwrap().check().await.unwrap()
     }
 }
 
@@ -136,7 +136,7 @@ async fn a_denied_request_takes_no_turn_of_a_queue_from_the_requests_behind_it()
     // The first server has given the turn, and the second does not answer yet.
     scene.cluster.nodes[1].freeze();
     let asked = [("a", scene.keys[0], 1), ("b", scene.keys[1], 2)];
-    let denied = tokio::spawn(both.check_with(asked).unwrap().into_future());
+    let denied = tokio::spawn(both.named(asked).unwrap().check().into_future());
     let peek = async || alone.peek(scene.keys[0], 0).await.unwrap();
     while peek().await.binding().unwrap().1.used() < 2 {
         tokio::task::yield_now().await;
@@ -151,7 +151,7 @@ async fn a_denied_request_takes_no_turn_of_a_queue_from_the_requests_behind_it()
 async fn a_soft_one_that_was_left_out_is_given_nothing_back() {
     let scene = Scene::new();
     let limiter = scene.limiter([daily("a", 1).soft(), daily("b", 5), daily("c", 1)]);
-    let first = limiter.check_with([("a", scene.keys[0], 1)]).unwrap();
+    let first = limiter.named([("a", scene.keys[0], 1)]).unwrap().check();
     assert!(first.await.unwrap().is_allowed());
     let told = scene.check(&limiter, 2).await;
     assert!(!told.is_allowed());
@@ -171,7 +171,7 @@ async fn an_error_of_a_later_one_gives_back_what_was_taken() {
     scene.cluster.nodes[2].ask(&["SET", &damaged, "nonsense"]);
     let asked = ["a", "b", "c"].into_iter().zip(&scene.keys);
     let asked = asked.map(|(name, key)| (name, *key, 1));
-    let error = limiter.check_with(asked).unwrap().await.unwrap_err();
+    let error = limiter.named(asked).unwrap().check().await.unwrap_err();
     assert_eq!(
         error.kind(),
         StoreErrorKind::Misconfigured,
@@ -192,14 +192,14 @@ async fn units_of_an_ended_window_are_not_given_back_to_the_next() {
     let limiter = limiter(&store, [second, daily("b", 1)]);
     let (first, denying) = (scene.keys[0], scene.keys[1]);
     let ask = async |asked: &[(&str, u64, u32)]| {
-        let asked = limiter.check_with(asked.iter().copied()).unwrap();
+        let asked = limiter.named(asked.iter().copied()).unwrap().check();
         asked.await.unwrap()
     };
     assert!(ask(&[("b", denying, 1)]).await.is_allowed());
     let late: &Server = &scene.cluster.nodes[1];
     late.ask(&["CLIENT", "PAUSE", "20000", "WRITE"]);
     let asked = [("a", first, 2), ("b", denying, 1)];
-    let denied = tokio::spawn(limiter.check_with(asked).unwrap().into_future());
+    let denied = tokio::spawn(limiter.named(asked).unwrap().check().into_future());
     until("the first node is charged", || scene.keys_on(0).len() == 1).await;
     clock.advance(Duration::from_secs(1));
     assert!(ask(&[("a", first, 3)]).await.is_allowed());
@@ -246,10 +246,10 @@ async fn policies_on_several_nodes_are_refunded_and_settled_by_name() {
     let [a, b, c] = scene.keys[..] else {
         panic!("there are three nodes");
     };
-    let refunded = limiter.refund_with([("c", c, 4), ("a", a, 1)]).unwrap();
+    let refunded = limiter.named([("c", c, 4), ("a", a, 1)]).unwrap().refund();
     refunded.await.unwrap();
     assert_eq!(scene.used(&limiter).await, [4, 5, 1]);
-    let settled = limiter.settle_with([("b", b, 3), ("c", c, 2)]).unwrap();
+    let settled = limiter.named([("b", b, 3), ("c", c, 2)]).unwrap().settle();
     settled.await.unwrap();
     assert_eq!(scene.used(&limiter).await, [4, 8, 3]);
 }
@@ -260,8 +260,9 @@ async fn a_future_that_is_dropped_still_gives_back() {
     let limiter = scene.limiter(three([5, 5, 1]));
     assert!(
         limiter
-            .check_with([("c", scene.keys[2], 1)])
+            .named([("c", scene.keys[2], 1)])
             .unwrap()
+            .check()
             .await
             .unwrap()
             .is_allowed()
@@ -270,7 +271,7 @@ async fn a_future_that_is_dropped_still_gives_back() {
     last.ask(&["CLIENT", "PAUSE", "20000", "WRITE"]);
     let asked = ["a", "b", "c"].into_iter().zip(scene.keys.clone());
     let asked = asked.map(|(name, key)| (name, key, 1));
-    let question = tokio::spawn(limiter.check_with(asked).unwrap().into_future());
+    let question = tokio::spawn(limiter.named(asked).unwrap().check().into_future());
     let charged = || [0, 1].map(|node| scene.keys_on(node).len());
     until("what the first two took", || charged() == [1, 1]).await;
     question.abort();

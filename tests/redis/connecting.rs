@@ -216,8 +216,9 @@ async fn a_connection_of_ones_own_is_taken() {
     // The server behind it is unknown, so keys are sent one by one, and none is charged alone.
     let limiter = limiter(&store, [daily("c", 5), daily("d", 1)]);
     let asked = limiter
-        .check_with([("c", "bob", 2), ("d", "cat", 2)])
-        .unwrap();
+        .named([("c", "bob", 2), ("d", "cat", 2)])
+        .unwrap()
+        .check();
     assert!(!asked.await.unwrap().is_allowed());
     assert_eq!(keys(&server), names);
 }
@@ -232,8 +233,9 @@ async fn a_connection_of_ones_own_to_a_cluster_is_taken() {
     let keys = key_on_each(&cluster, &store, &daily("a", 5));
     let limiter = limiter(&store, [daily("a", 5), daily("b", 5)]);
     let asked = limiter
-        .check_with([("a", keys[0], 1), ("b", keys[1], 1)])
-        .unwrap();
+        .named([("a", keys[0], 1), ("b", keys[1], 1)])
+        .unwrap()
+        .check();
     assert!(asked.await.unwrap().is_allowed());
 }
 

@@ -72,7 +72,7 @@ async fn a_denial_says_nothing_of_other_costs_keys_and_policies() {
     }
     assert!(limiter.check("bob", 4).await.unwrap().is_allowed());
     assert!(limiter.check("ann", 2).await.unwrap().is_allowed());
-    let asked = |name| limiter.check_with([(name, "ann", 4)]).unwrap();
+    let asked = |name| limiter.named([(name, "ann", 4)]).unwrap().check();
     assert!(!asked("a").await.unwrap().is_allowed());
     assert!(asked("b").await.unwrap().is_allowed());
     assert!(!limiter.check("ann", 4).await.unwrap().is_allowed());
@@ -309,8 +309,9 @@ async fn a_flood_of_denials_by_the_second_of_two_nodes_reaches_neither() {
     let limiter = limiter(&store, [daily("a", 5), daily("b", 1)]);
     let check = || {
         limiter
-            .check_with([("a", keys[0], 1), ("b", keys[1], 1)])
+            .named([("a", keys[0], 1), ("b", keys[1], 1)])
             .unwrap()
+            .check()
     };
     assert!(check().await.unwrap().is_allowed());
     assert!(!check().await.unwrap().is_allowed());
@@ -322,7 +323,7 @@ async fn a_flood_of_denials_by_the_second_of_two_nodes_reaches_neither() {
     }
     assert_eq!(run(), before);
     // Units that are given back to the key that denies end the remembered denial.
-    let asked = limiter.check_with([("a", keys[1], 0)]).unwrap();
+    let asked = limiter.named([("a", keys[1], 0)]).unwrap().check();
     assert!(asked.await.unwrap().is_allowed());
     limiter.reset(keys[1]).await.unwrap();
     assert!(check().await.unwrap().is_allowed());

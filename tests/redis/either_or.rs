@@ -94,7 +94,7 @@ async fn requests_that_share_a_call_each_have_a_payer_of_their_own() {
                 ("all", 1),
             ];
             let each = costs.map(|(name, cost)| (name, key.as_str(), cost));
-            payer(&limiter.check_with(each).unwrap().await.unwrap())
+            payer(&limiter.named(each).unwrap().check().await.unwrap())
         })
     });
     let asks: Vec<_> = asks.collect();
@@ -172,8 +172,8 @@ async fn what_an_answer_costs_beyond_one_member_goes_to_the_next() {
     assert_eq!(settled.await, [0, 0, 0, 91]);
     // The last one is above its limit by three.
     for (given_back, left_then) in [(3, 0), (1, 1)] {
-        let pool = limiter.refund_with([("pool", "ann", given_back)]);
-        pool.unwrap().await.unwrap();
+        let pool = limiter.named([("pool", "ann", given_back)]);
+        pool.unwrap().refund().await.unwrap();
         assert_eq!(left(&limiter, "ann").await[2], left_then);
     }
     assert_eq!(limiter.lost_settlements(), 0);
@@ -190,7 +190,7 @@ async fn a_rest_that_the_server_does_not_take_is_one_lost_settlement() {
         ("credits", "ann", 1),
         ("pool", "ann", 1),
     ];
-    let reservation = limiter.reserve_with(asked).unwrap().await.unwrap();
+    let reservation = limiter.named(asked).unwrap().reserve().await.unwrap();
     lose(&server, &at_server).await;
     reservation.settle(9);
     until_told(async || (limiter.lost_settlements() > 0).then_some(())).await;
@@ -230,8 +230,9 @@ async fn a_denial_is_not_remembered_for_a_group() {
     while limiter.check("ann", 1).await.unwrap().is_allowed() {}
     assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
     other
-        .refund_with([("credits", "ann", 1)])
+        .named([("credits", "ann", 1)])
         .unwrap()
+        .refund()
         .await
         .unwrap();
     assert_eq!(
@@ -331,7 +332,7 @@ async fn in_a_cluster_the_keys_of_one_root_are_decided_on_in_one_call() {
     assert_eq!(run(), before + 50);
     let branch = |part: &str| Key::branch("acme", &[part.into_key()]);
     let of_a_tree = [("plan", branch("ann"), 1), ("credits", branch("team"), 1)];
-    let decision = limiter.check_with(of_a_tree).unwrap().await.unwrap();
+    let decision = limiter.named(of_a_tree).unwrap().check().await.unwrap();
     assert_eq!(payer(&decision).as_deref(), Some("plan"));
 }
 
@@ -340,13 +341,13 @@ async fn in_a_cluster_other_keys_are_an_error_that_says_what_to_do() {
     let cluster = Cluster::start();
     let limiter = over(cluster_store(&cluster));
     let asked = [("plan", "ann", 1), ("credits", "ann", 1), ("all", "bob", 1)];
-    let error = limiter.check_with(asked).unwrap().await.unwrap_err();
+    let error = limiter.named(asked).unwrap().check().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unsupported);
     assert!(story(&error).contains("one root"), "{}", story(&error));
     assert_eq!(left(&limiter, "ann").await, [2, 3, 1, 100]);
     assert_eq!(left(&limiter, "bob").await, [2, 3, 1, 100]);
     // A request of which no member asks has nothing to choose.
-    let always = limiter.check_with([("all", "bob", 1)]).unwrap();
+    let always = limiter.named([("all", "bob", 1)]).unwrap().check();
     assert!(always.await.unwrap().is_allowed());
 }
 
@@ -377,7 +378,7 @@ async fn in_a_cluster_a_level_with_limits_by_operation_stays_with_its_root() {
             ("user", below(&["blue", "ann"]), 1),
         ];
         let limiter = limiter.operation(operation);
-        let decision = limiter.check_with(levels).unwrap().await.unwrap();
+        let decision = limiter.named(levels).unwrap().check().await.unwrap();
         decision.payer("spend").map(str::to_owned)
     };
     for org in keys_apart() {

@@ -245,8 +245,8 @@ async fn a_denial_stands_if_what_was_taken_cannot_be_given_back() {
     let store = RedisStore::builder().deadline(PATIENCE);
     let store = store.over(connection).unwrap();
     let limiter = limiter(&store, [daily("a", 5), daily("b", 1)]);
-    let checked = limiter.check_with([("a", "ann", 2), ("b", "bob", 2)]);
-    let decision = checked.unwrap().await.unwrap();
+    let checked = limiter.named([("a", "ann", 2), ("b", "bob", 2)]);
+    let decision = checked.unwrap().check().await.unwrap();
     assert!(!decision.is_allowed());
 }
 

@@ -368,14 +368,25 @@ async fn in_a_cluster_a_request_has_its_slot_and_its_rate_or_neither() {
     let node = limiter(&store, [daily("rate", 3), at_once(2)]);
     for key in 0..6_u64 {
         let asked = |user: u64| [("rate", user, 1), ("at once", key, 1)];
-        let first = node.reserve_with(asked(100 + key)).unwrap().await.unwrap();
-        let second = node.reserve_with(asked(100 + key)).unwrap().await.unwrap();
+        let first = node
+            .named(asked(100 + key))
+            .unwrap()
+            .reserve()
+            .await
+            .unwrap();
+        let second = node
+            .named(asked(100 + key))
+            .unwrap()
+            .reserve()
+            .await
+            .unwrap();
         assert!(first.is_allowed() && second.is_allowed());
         // No slot: another user's rate is not charged.
         assert!(
             !node
-                .reserve_with(asked(200 + key))
+                .named(asked(200 + key))
                 .unwrap()
+                .reserve()
                 .await
                 .unwrap()
                 .is_allowed()
@@ -384,7 +395,12 @@ async fn in_a_cluster_a_request_has_its_slot_and_its_rate_or_neither() {
         assert_eq!(used(&told)[0], 0);
         drop(second);
         let third = loop {
-            let third = node.reserve_with(asked(100 + key)).unwrap().await.unwrap();
+            let third = node
+                .named(asked(100 + key))
+                .unwrap()
+                .reserve()
+                .await
+                .unwrap();
             if third.is_allowed() {
                 break third;
             }
@@ -393,8 +409,9 @@ async fn in_a_cluster_a_request_has_its_slot_and_its_rate_or_neither() {
         // No rate: no slot is taken.
         assert!(
             !node
-                .reserve_with(asked(100 + key))
+                .named(asked(100 + key))
                 .unwrap()
+                .reserve()
                 .await
                 .unwrap()
                 .is_allowed()

@@ -124,8 +124,12 @@ impl Domain {
         };
         let demand = (&*its.policy, "ratelimitd: ready?", 1);
         let limit = (&*its.policy, limit.into());
-        match self.limiter.peek_under([demand], [limit]) {
-            Ok(decision) => decision.await.is_ok_and(|decision| !decision.is_degraded()),
+        let named = self.limiter.named([demand]);
+        match named.and_then(|named| named.under([limit])) {
+            Ok(named) => {
+                let decision = named.peek().await;
+                decision.is_ok_and(|decision| !decision.is_degraded())
+            }
             Err(_) => true,
         }
     }

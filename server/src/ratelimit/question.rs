@@ -213,8 +213,8 @@ impl<'q, 'a> Deciding<'q, 'a> {
         if !matches!(passes, Ok(true)) {
             for demand in taken {
                 // What cannot be given back comes back with time.
-                if let Ok(given_back) = self.limiter.refund_with([demand]) {
-                    let _ = given_back.await;
+                if let Ok(named) = self.limiter.named([demand]) {
+                    let _ = named.refund().await;
                 }
             }
         }
@@ -263,8 +263,8 @@ impl<'q, 'a> Deciding<'q, 'a> {
         if units.is_empty() {
             return Ok(());
         }
-        match self.limiter.settle_with(units) {
-            Ok(settled) => settled.await,
+        match self.limiter.named(units) {
+            Ok(named) => named.settle().await,
             // The limiter has the policy of each rule.
             Err(_) => Ok(()),
         }
@@ -294,15 +294,13 @@ impl<'q, 'a> Deciding<'q, 'a> {
             .filter(|charge| charge.limited.rule.is_none());
         let own = own.map(|charge| (charge.limited.policy, charge.limited.algorithm));
         // The limiter has each policy, of this kind and period, so it always asks.
+        let named = self.limiter.named(demands);
+        let Ok(named) = named.and_then(|named| named.under(own)) else {
+            return Ok(true);
+        };
         let decision = match way {
-            Way::Peek => match self.limiter.peek_under(demands, own) {
-                Ok(pending) => pending.await?,
-                Err(_) => return Ok(true),
-            },
-            Way::Charge => match self.limiter.check_under(demands, own) {
-                Ok(pending) => pending.await?,
-                Err(_) => return Ok(true),
-            },
+            Way::Peek => named.peek().await?,
+            Way::Charge => named.check().await?,
         };
         let passes = decision.is_allowed();
         for charge in charges {

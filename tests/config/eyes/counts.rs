@@ -193,8 +193,14 @@ async fn a_reservation_is_counted_as_any_other_request() {
     for (limiter, policies) in [(&limiter, &["tokens", "at once"][..]), (&one, &["tokens"])] {
         limiter.reserve("ann", 3).now().settle(1);
         limiter.reserve("ann", 2).await.unwrap().cancel();
-        drop(limiter.reserve_with([("tokens", "ann", 7)]).unwrap().now());
-        let named = limiter.reserve_with([("tokens", "ann", 1)]).unwrap();
+        drop(
+            limiter
+                .named([("tokens", "ann", 7)])
+                .unwrap()
+                .reserve()
+                .now(),
+        );
+        let named = limiter.named([("tokens", "ann", 1)]).unwrap().reserve();
         drop(named.await.unwrap());
         assert!(!limiter.reserve("ann", 2).now().is_allowed());
 

@@ -72,8 +72,9 @@ fn counts_go_on_over_a_reload_and_its_state_is_told() {
         .unwrap();
     let charged = runtime.block_on(
         before
-            .check_with([("gone", "x", 1), ("a", "x", 1)])
+            .named([("gone", "x", 1), ("a", "x", 1)])
             .unwrap()
+            .check()
             .into_future(),
     );
     assert!(charged.unwrap().is_allowed());

@@ -216,15 +216,16 @@ async fn a_decision_by_name_waits_for_the_plan_of_each_key() {
         .unwrap();
     let start = tokio::time::Instant::now();
     let asked = limiter
-        .check_with([("other", "leo", 1), ("minute", "eve", 1)])
-        .unwrap();
+        .named([("other", "leo", 1), ("minute", "eve", 1)])
+        .unwrap()
+        .check();
     let told = rules(&asked.await.unwrap());
     assert_eq!(
         told,
         pairs(&[("minute", "plan pro"), ("other", "plan ent")])
     );
     assert_eq!(start.elapsed(), 40 * MILLIS);
-    let told = rules(&limiter.check_with([("minute", "eve", 1)]).unwrap().now());
+    let told = rules(&limiter.named([("minute", "eve", 1)]).unwrap().check().now());
     assert_eq!(told, pairs(&[("minute", "plan pro")]));
     assert_eq!(rules(&limiter.peek("leo", 1).await.unwrap()).len(), 2);
     assert_eq!(limiter.take_up_to("leo", 1).await.unwrap().0, 1);

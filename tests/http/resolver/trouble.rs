@@ -75,7 +75,7 @@ async fn a_request_without_a_known_plan_is_refused_by_choice() {
         kind(limiter.take_up_to("bob", 1).await.map(|(_, it)| it)),
         unresolved
     );
-    let named = limiter.check_with([("minute", "bob", 1)]).unwrap();
+    let named = limiter.named([("minute", "bob", 1)]).unwrap().check();
     assert_eq!(kind(named.await), unresolved);
     assert_eq!(source.all_begun(), 1);
     // What does not wait has the default plan.

@@ -150,7 +150,7 @@ fn a_request_is_charged_by_all_policies_or_by_none() {
     assert_eq!(service.counts(), [(1, 5), (1, 0)]);
     let user = service.limits.limiter();
     let key = key::header("x-user").key_of("ann").unwrap();
-    let peeked = now(user.peek_under([("users", key, 0)], []).unwrap()).unwrap();
+    let peeked = now(user.named([("users", key, 0)]).unwrap().peek()).unwrap();
     assert_eq!(peeked.binding().unwrap().1.used(), 1);
 }
 

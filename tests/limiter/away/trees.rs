@@ -16,7 +16,7 @@ fn tree(set: impl Fn(Policy) -> Policy) -> [Policy; 2] {
 async fn ask(limiter: &Limiter, team: &str) -> Result<Decision, StoreError> {
     let team = Key::branch("acme", &[team.into_key()]);
     let asked = [("org", team.root(), 1), ("team", team, 1)];
-    limiter.check_with(asked).unwrap().await
+    limiter.named(asked).unwrap().check().await
 }
 
 /// Returns the remaining units of each level.

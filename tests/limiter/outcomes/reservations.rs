@@ -197,14 +197,14 @@ fn policies_that_are_not_named_cost_their_estimate() {
         let told = limiter.peek("ann", 0).now();
         told.policies().map(|(_, told)| told.used()).collect()
     };
-    let reservation = limiter.reserve_with(asked).unwrap().now();
+    let reservation = limiter.named(asked).unwrap().reserve().now();
     reservation.settle_with([("tokens", 150)]).unwrap();
     assert_eq!(numbers(), [1, 150]);
-    let reservation = limiter.reserve_with(asked).unwrap().now();
+    let reservation = limiter.named(asked).unwrap().reserve().now();
     let error = reservation.settle_with([("token", 150)]).unwrap_err();
     assert!(error.to_string().contains("requests, tokens"), "{error}");
     assert_eq!(numbers(), [2, 550]);
-    drop(limiter.reserve_with(asked).unwrap().now());
+    drop(limiter.named(asked).unwrap().reserve().now());
     assert_eq!(numbers(), [3, 550]);
 }
 
@@ -265,8 +265,8 @@ async fn a_reservation_heeds_the_modes_of_policies() {
         [
             limiter.reserve("ann", cost).now(),
             limiter.reserve("ann", cost).await.unwrap(),
-            limiter.reserve_with(asked).unwrap().now(),
-            limiter.reserve_with(asked).unwrap().await.unwrap(),
+            limiter.named(asked).unwrap().reserve().now(),
+            limiter.named(asked).unwrap().reserve().await.unwrap(),
         ]
     };
     for (mode, asked) in [(Mode::Shadow, 1), (Mode::Off, 0)] {

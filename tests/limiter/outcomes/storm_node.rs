@@ -123,8 +123,8 @@ async fn storm(
     let team = key::header("x-team").key_of(&format!("node-{number}"));
     let asked = [("at once", team.expect("it is short"), 1)];
     let limiter = layer.limiter();
-    let held = limiter.reserve_with(asked);
-    let held = held.expect("there is such a policy").await;
+    let held = limiter.named(asked);
+    let held = held.expect("there is such a policy").reserve().await;
     assert!(held.as_ref().is_ok_and(Reservation::is_allowed));
     let tasks = Tasks::beside(&store).await;
 

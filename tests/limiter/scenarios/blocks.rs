@@ -46,7 +46,7 @@ fn one_blocked_key_denies_the_request_and_no_policy_is_charged() {
     limiter.block("mallory", HOUR).now();
     let asked = [("user", "mallory", 1), ("address", "192.0.2.1", 1)];
     for _ in 0..20 {
-        let decision = limiter.check_with(asked).unwrap().now();
+        let decision = limiter.named(asked).unwrap().check().now();
         assert!(!decision.is_allowed());
         assert_eq!(decision.retry_after(), Some(HOUR));
         assert_eq!(decision.binding().unwrap().0, "user");
@@ -60,10 +60,10 @@ fn one_blocked_key_denies_the_request_and_no_policy_is_charged() {
         assert_eq!((user.remaining(), user.used(), user.limit()), (0, 5, 5));
         assert_eq!(user.reset_after(), HOUR);
     }
-    let others = limiter.check_with([("address", "192.0.2.1", 10)]);
-    assert!(others.unwrap().now().is_allowed());
+    let others = limiter.named([("address", "192.0.2.1", 10)]);
+    assert!(others.unwrap().check().now().is_allowed());
     clock.advance(HOUR);
-    assert!(limiter.check_with(asked).unwrap().now().is_allowed());
+    assert!(limiter.named(asked).unwrap().check().now().is_allowed());
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_soft_policy_denies_a_blocked_key_and_grants_it_nothing() {
         .unwrap();
     let asked = [("soft", "ann", 1), ("hard", "bob", 1)];
     limiter.block("ann", HOUR).now();
-    let decision = limiter.check_with(asked).unwrap().now();
+    let decision = limiter.named(asked).unwrap().check().now();
     assert!(!decision.is_allowed());
     assert_eq!(decision.retry_after(), Some(HOUR));
     let (name, soft) = decision.binding().unwrap();
@@ -125,9 +125,9 @@ fn a_soft_policy_denies_a_blocked_key_and_grants_it_nothing() {
     assert_eq!(decision.over_limit().count(), 0);
     assert_eq!(limiter.take_up_to("ann", u32::MAX).now().0, 0);
     limiter.unblock("ann").now();
-    let decision = limiter.check_with(asked).unwrap().now();
+    let decision = limiter.named(asked).unwrap().check().now();
     assert_eq!(decision.over_limit().count(), 0);
-    let decision = limiter.check_with(asked).unwrap().now();
+    let decision = limiter.named(asked).unwrap().check().now();
     assert!(decision.is_allowed());
     assert_eq!(decision.over_limit().count(), 1);
 }

@@ -29,7 +29,7 @@ fn three() -> (ManualClock, LocalLimiter) {
 }
 
 fn remaining(limiter: &LocalLimiter, policy: &str, key: &str) -> u32 {
-    let decision = limiter.check_with([(policy, key, 0)]).unwrap().now();
+    let decision = limiter.named([(policy, key, 0)]).unwrap().check().now();
     let (name, outcome) = decision.binding().unwrap();
     assert_eq!(name, policy);
     outcome.remaining()
@@ -41,20 +41,20 @@ fn each_policy_is_charged_its_own_key_and_cost_or_none_is() {
     // Not in the order of declaration; an unlimited policy decides nothing.
     let asked = [("user", "ann", 4), ("plan", "x", 9), ("address", "net", 1)];
     for left in [(2, 6), (1, 2)] {
-        let decision = limiter.check_with(asked).unwrap().now();
+        let decision = limiter.named(asked).unwrap().check().now();
         assert!(decision.is_allowed());
         let names: Vec<_> = decision.policies().map(|(name, _)| name).collect();
         assert_eq!(names, ["address", "user"]);
         let net = remaining(&limiter, "address", "net");
         assert_eq!((net, remaining(&limiter, "user", "ann")), left);
     }
-    let denied = limiter.check_with(asked).unwrap().now();
+    let denied = limiter.named(asked).unwrap().check().now();
     assert_eq!(denied.binding().unwrap().0, "user");
     assert_eq!(remaining(&limiter, "address", "net"), 1);
     assert_eq!(remaining(&limiter, "user", "ann"), 2);
     assert_eq!(remaining(&limiter, "user", "bob"), 10);
     let nothing: [(&str, &str, u32); 0] = [];
-    assert!(limiter.check_with(nothing).unwrap().now().is_allowed());
+    assert!(limiter.named(nothing).unwrap().check().now().is_allowed());
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn a_name_that_is_unknown_or_there_twice_is_named_and_nothing_is_charged() {
             r#"`policy` cannot be "plan": ask each policy about one key, at the cost of all of it"#,
         ),
     ] {
-        let error = limiter.check_with(asked).unwrap_err();
+        let error = limiter.named(asked).unwrap_err();
         assert_eq!(error.to_string(), text);
-        let error = limiter.check_with(asked).err().unwrap();
+        let error = limiter.named(asked).err().unwrap();
         assert_eq!(error.to_string(), text);
     }
     assert_eq!(remaining(&limiter, "user", "ann"), 10);
@@ -85,7 +85,7 @@ fn a_name_that_is_unknown_or_there_twice_is_named_and_nothing_is_charged() {
 /// Returns the state of each policy with its key, `net` or `ann`.
 fn used(limiter: &LocalLimiter) -> [u32; 2] {
     let used = |policy, key| {
-        let told = limiter.check_with([(policy, key, 0)]).unwrap().now();
+        let told = limiter.named([(policy, key, 0)]).unwrap().check().now();
         told.binding().unwrap().1.used()
     };
     [used("address", "net"), used("user", "ann")]
@@ -105,13 +105,18 @@ fn tokens_that_are_settled_by_name_take_no_requests() {
     limiter.settle("trapped", 4_000).now();
     assert_eq!(used("trapped"), [3_000, 4_000]);
     limiter
-        .settle_with([("tokens", "ann", 4_000)])
+        .named([("tokens", "ann", 4_000)])
         .unwrap()
+        .settle()
         .now();
     assert_eq!(used("ann"), [0, 4_000]);
     let asked = [("requests", "ann", 1), ("tokens", "ann", 500)];
-    assert!(limiter.check_with(asked).unwrap().now().is_allowed());
-    limiter.refund_with([("tokens", "ann", 400)]).unwrap().now();
+    assert!(limiter.named(asked).unwrap().check().now().is_allowed());
+    limiter
+        .named([("tokens", "ann", 400)])
+        .unwrap()
+        .refund()
+        .now();
     assert_eq!(used("ann"), [1, 4_100]);
 }
 
@@ -119,25 +124,27 @@ fn tokens_that_are_settled_by_name_take_no_requests() {
 fn policies_are_refunded_and_settled_each_its_own_key_and_amount() {
     let (_, limiter) = three();
     let asked = [("user", "ann", 4), ("address", "net", 3)];
-    assert!(limiter.check_with(asked).unwrap().now().is_allowed());
+    assert!(limiter.named(asked).unwrap().check().now().is_allowed());
     limiter
-        .refund_with([("user", "ann", 3), ("plan", "x", 9), ("address", "net", 1)])
+        .named([("user", "ann", 3), ("plan", "x", 9), ("address", "net", 1)])
         .unwrap()
+        .refund()
         .now();
     assert_eq!(used(&limiter), [2, 1]);
     limiter
-        .settle_with([("user", "ann", 5), ("plan", "x", 9)])
+        .named([("user", "ann", 5), ("plan", "x", 9)])
         .unwrap()
+        .settle()
         .now();
     assert_eq!(used(&limiter), [2, 6]);
     let nothing: [(&str, &str, u32); 0] = [];
-    limiter.refund_with(nothing).unwrap().now();
-    limiter.settle_with(nothing).unwrap().now();
+    limiter.named(nothing).unwrap().refund().now();
+    limiter.named(nothing).unwrap().settle().now();
 
     // Through any store, and by name there too.
     let any = limiter.clone().erased();
-    now(any.refund_with([("user", "ann", 2)]).unwrap()).unwrap();
-    now(any.settle_with([("address", "net", 1)]).unwrap()).unwrap();
+    now(any.named([("user", "ann", 2)]).unwrap().refund()).unwrap();
+    now(any.named([("address", "net", 1)]).unwrap().settle()).unwrap();
     assert_eq!(used(&limiter), [3, 4]);
 }
 
@@ -145,16 +152,16 @@ fn policies_are_refunded_and_settled_each_its_own_key_and_amount() {
 fn a_wrong_name_refunds_and_settles_nothing() {
     let (_, limiter) = three();
     let asked = [("user", "ann", 4), ("address", "net", 2)];
-    assert!(limiter.check_with(asked).unwrap().now().is_allowed());
+    assert!(limiter.named(asked).unwrap().check().now().is_allowed());
     for amounts in [
         [("address", "net", 1), ("users", "ann", 1)],
         [("user", "ann", 1), ("user", "bob", 1)],
     ] {
         let errors = [
-            limiter.refund_with(amounts).unwrap_err(),
-            limiter.settle_with(amounts).unwrap_err(),
-            limiter.refund_with(amounts).err().unwrap(),
-            limiter.settle_with(amounts).err().unwrap(),
+            limiter.named(amounts).unwrap_err(),
+            limiter.named(amounts).unwrap_err(),
+            limiter.named(amounts).err().unwrap(),
+            limiter.named(amounts).err().unwrap(),
         ];
         for error in errors {
             assert_eq!(error.field(), "policy");

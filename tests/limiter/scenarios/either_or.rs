@@ -72,12 +72,12 @@ fn the_first_with_room_pays_and_the_others_are_left_alone() {
 fn a_policy_that_is_always_charged_denies_for_all() {
     let limiter = builder().build_local().unwrap();
     assert_eq!(payer(&limiter, 1).as_deref(), Some("plan"));
-    let decision = limiter.check_with([
+    let decision = limiter.named([
         ("plan", "ann", 1),
         ("credits", "ann", 1),
         ("all", "ann", 100),
     ]);
-    let decision = decision.unwrap().now();
+    let decision = decision.unwrap().check().now();
     assert!(!decision.is_allowed());
     assert_eq!(decision.binding().unwrap().0, "all");
     assert_eq!(left(&limiter), [1, 3, 1, 99]);
@@ -459,7 +459,7 @@ fn a_denial_is_not_remembered_for_a_group() {
     let (limiter, other) = (shared(remembering), shared(SharedStore::new(map)));
     let passes = || now(limiter.check("ann", 1)).unwrap().is_allowed();
     assert_eq!([(); 5].map(|()| passes()), [true, true, true, false, false]);
-    now(other.refund_with([("credits", "ann", 1)]).unwrap()).unwrap();
+    now(other.named([("credits", "ann", 1)]).unwrap().refund()).unwrap();
     assert!(passes());
 }
 
@@ -489,7 +489,7 @@ fn above(limiter: &Limiter, policy: &str) -> u32 {
         told.remaining() == 0
     };
     let given_back = (0..100).take_while(|_| {
-        now(limiter.refund_with([(policy, "ann", 1)]).unwrap()).unwrap();
+        now(limiter.named([(policy, "ann", 1)]).unwrap().refund()).unwrap();
         is_full()
     });
     u32::try_from(given_back.count()).unwrap()
@@ -666,7 +666,7 @@ fn items_that_change_one_at_a_time_need_one_key() {
     let limiter = shared(store());
     assert!(now(limiter.check("ann", 1)).unwrap().is_allowed());
     let apart = [("plan", "ann", 1), ("all", "bob", 1)];
-    let error = now(limiter.check_with(apart).unwrap()).unwrap_err();
+    let error = now(limiter.named(apart).unwrap().check()).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unsupported);
     let layer = |second| {
         let policies = [("plan", "x-a"), ("credits", second)];

@@ -48,16 +48,14 @@ fn limiter(
     (builder.build_local().unwrap(), clock)
 }
 
-const NO_LIMITS: [(&str, Algorithm); 0] = [];
-
 fn team(name: impl IntoKey) -> Key {
     Key::branch("acme", &[name.into_key()])
 }
 
 fn ask(limiter: &LocalLimiter, name: impl IntoKey, cost: u32) -> Decision {
     let key = team(name);
-    let request = limiter.check_with([("org", key.root(), cost), ("team", key, cost)]);
-    request.unwrap().now()
+    let request = limiter.named([("org", key.root(), cost), ("team", key, cost)]);
+    request.unwrap().check().now()
 }
 
 fn passes(limiter: &LocalLimiter, name: impl IntoKey, cost: u32) -> bool {
@@ -209,8 +207,8 @@ fn a_request_without_a_child_borrows() {
     );
     assert!(passes(&limiter, "blue", 1));
     let of_nobody = |cost| {
-        let request = limiter.check_with([("org", "acme", cost)]);
-        request.unwrap().now().is_allowed()
+        let request = limiter.named([("org", "acme", cost)]);
+        request.unwrap().check().now().is_allowed()
     };
     assert!(!of_nobody(7));
     assert!(of_nobody(6));
@@ -218,8 +216,8 @@ fn a_request_without_a_child_borrows() {
     assert_eq!(take(&limiter, "blue", 9), 3);
     // Another organisation has children of its own.
     let key = Key::branch("other", &["red".into_key()]);
-    let request = limiter.check_with([("org", key.root(), 10), ("team", key, 10)]);
-    assert!(request.unwrap().now().is_allowed());
+    let request = limiter.named([("org", key.root(), 10), ("team", key, 10)]);
+    assert!(request.unwrap().check().now().is_allowed());
 }
 
 fn three_levels() -> LocalLimiter {
@@ -247,7 +245,7 @@ fn user_passes(limiter: &LocalLimiter, of_team: &str, user: impl IntoKey) -> boo
         ("team", team(of_team), 1),
         ("user", user, 1),
     ];
-    limiter.check_with(charges).unwrap().now().is_allowed()
+    limiter.named(charges).unwrap().check().now().is_allowed()
 }
 
 #[test]
@@ -275,8 +273,9 @@ fn threads_that_ask_at_once_neither_stop_nor_pass_the_limit() {
                 let asks = (0..2_000_u64).map(|turn| {
                     let of_team = if turn % 2 == 0 { "blue" } else { "red" };
                     limiter
-                        .settle_with([("team", team(of_team), 0)])
+                        .named([("team", team(of_team), 0)])
                         .unwrap()
+                        .settle()
                         .now();
                     user_passes(&limiter, of_team, turn % 7)
                 });
@@ -297,8 +296,8 @@ fn to_peek_makes_nobody_active() {
     );
     for name in 0..5_u64 {
         let key = team(name);
-        let peeked = limiter.peek_under([("org", key.root(), 1), ("team", key, 1)], NO_LIMITS);
-        assert!(peeked.unwrap().now().is_allowed());
+        let peeked = limiter.named([("org", key.root(), 1), ("team", key, 1)]);
+        assert!(peeked.unwrap().peek().now().is_allowed());
     }
     assert_eq!(take(&limiter, "blue", 20), 10);
 }
@@ -312,18 +311,15 @@ fn what_is_settled_given_back_and_reset_is_the_childs() {
     );
     let charges = |name: &str, cost| [("org", team(name).root(), cost), ("team", team(name), cost)];
     let left_for_red = || {
-        let peeked = limiter
-            .peek_under(charges("red", 0), NO_LIMITS)
-            .unwrap()
-            .now();
+        let peeked = limiter.named(charges("red", 0)).unwrap().peek().now();
         of_org(&peeked).remaining()
     };
     assert!(passes(&limiter, "red", 1));
     assert!(passes(&limiter, "blue", 2));
     assert_eq!(left_for_red(), 17 - 6);
-    limiter.settle_with(charges("blue", 5)).unwrap().now();
+    limiter.named(charges("blue", 5)).unwrap().settle().now();
     assert_eq!(left_for_red(), 12 - 1);
-    limiter.refund_with(charges("blue", 5)).unwrap().now();
+    limiter.named(charges("blue", 5)).unwrap().refund().now();
     assert_eq!(left_for_red(), 17 - 6);
     limiter.reset("acme").now();
     assert_eq!(
@@ -345,7 +341,7 @@ fn a_request_that_another_policy_denies_uses_no_guarantee() {
     let with_own = |name: &str| {
         let key = team(name);
         let charges = [("org", key.root(), 1), ("team", key, 1), ("own", key, 1)];
-        limiter.check_with(charges).unwrap().now()
+        limiter.named(charges).unwrap().check().now()
     };
     assert!(with_own("blue").is_allowed());
     for _ in 0..20 {
@@ -471,15 +467,15 @@ fn the_limits_of_a_plan_of_a_key_and_of_an_override_bound_the_guarantees() {
     let take = |org: &'static str, name: &str| {
         let key = Key::branch(org, &[name.into_key()]);
         let passes = |_: &u32| {
-            let request = limiter.check_with([("org", key.root(), 1), ("team", key, 1)]);
-            request.unwrap().now().is_allowed()
+            let request = limiter.named([("org", key.root(), 1), ("team", key, 1)]);
+            request.unwrap().check().now().is_allowed()
         };
         (0..50).take_while(passes).count()
     };
     let once = |org: &'static str, name: &str| {
         let key = Key::branch(org, &[name.into_key()]);
-        let request = limiter.check_with([("org", key.root(), 1), ("team", key, 1)]);
-        assert!(request.unwrap().now().is_allowed());
+        let request = limiter.named([("org", key.root(), 1), ("team", key, 1)]);
+        assert!(request.unwrap().check().now().is_allowed());
     };
     for (org, first) in [("other", 12), ("large", 32)] {
         once(org, "blue");
@@ -543,8 +539,8 @@ fn a_reload_keeps_what_was_used() {
     };
     let check = |limiter: &LocalLimiter, org: &str, name: &str, cost| {
         let key = team(name);
-        let request = limiter.check_with([(org, key.root(), cost), ("team", key, cost)]);
-        request.unwrap().now().is_allowed()
+        let request = limiter.named([(org, key.root(), cost), ("team", key, cost)]);
+        request.unwrap().check().now().is_allowed()
     };
     let before = with("org", 8);
     assert!(check(&before, "org", "blue", 3));
@@ -581,8 +577,8 @@ fn children_and_keys_that_are_invented_take_no_room() {
         .unwrap();
     for name in 0..2_000_u64 {
         let key = Key::branch(name.into_key(), &[name.into_key()]);
-        let request = limiter.check_with([("org", key.root(), 1), ("team", key, 1)]);
-        let _ = request.unwrap().now();
+        let request = limiter.named([("org", key.root(), 1), ("team", key, 1)]);
+        let _ = request.unwrap().check().now();
     }
     for name in 0..2_000_u64 {
         let _ = ask(&limiter, name, 1);
@@ -723,7 +719,7 @@ proptest! {
             let remaining = of_org(&decision).remaining();
             let peek = |cost: u32| {
                 let key = team(name);
-                limiter.peek_under([("org", key.root(), cost), ("team", key, cost)], NO_LIMITS).unwrap().now().is_allowed()
+                limiter.named([("org", key.root(), cost), ("team", key, cost)]).unwrap().peek().now().is_allowed()
             };
             if remaining > 0 {
                 prop_assert!(peek(remaining), "{remaining} under {org}");

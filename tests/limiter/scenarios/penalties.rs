@@ -193,7 +193,7 @@ fn a_refusal_of_another_policy_does_not_count() {
         .build_local()
         .unwrap();
     for _ in 0..3 {
-        let _ = limiter.check_with([("strict", "ann", 1)]).unwrap().now();
+        let _ = limiter.named([("strict", "ann", 1)]).unwrap().check().now();
     }
     assert_eq!(limiter.inspect("ann").now().blocked_for(), None);
     // A peek does not count, and neither does taking nothing.

@@ -216,11 +216,11 @@ async fn policies_are_refunded_and_settled_by_name() {
     for key in ["ann", "bob"] {
         assert!(limiter.check(key, 5).await.unwrap().is_allowed());
     }
-    let refunded = limiter.refund_with([("b", "bob", 4), ("daily", "ann", 1)]);
-    refunded.unwrap().await.unwrap();
+    let refunded = limiter.named([("b", "bob", 4), ("daily", "ann", 1)]);
+    refunded.unwrap().refund().await.unwrap();
     assert_eq!([used("ann").await, used("bob").await], [[4, 5], [5, 1]]);
-    let settled = limiter.settle_with([("daily", "bob", 2), ("b", "bob", 3)]);
-    settled.unwrap().await.unwrap();
+    let settled = limiter.named([("daily", "bob", 2), ("b", "bob", 3)]);
+    settled.unwrap().settle().await.unwrap();
     assert_eq!([used("ann").await, used("bob").await], [[4, 5], [7, 4]]);
 }
 

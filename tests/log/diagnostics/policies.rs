@@ -127,7 +127,7 @@ fn policies_that_are_asked_at_costs_of_their_own_are_not_accused() {
         let limiter = limiter();
         let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
         for _ in 0..300 {
-            let _ = limiter.check_with(asked).unwrap().now();
+            let _ = limiter.named(asked).unwrap().check().now();
             // A call that asks all of them alike comes from an operator.
             let _ = limiter.check("ann", 1).now();
         }
@@ -169,7 +169,13 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
     let quiet = || {
         let limiter = Limiter::builder().policies([burst("quiet"), closed, soft]);
         let limiter = limiter.build_local().unwrap();
-        let ask = |policy, cost| limiter.check_with([(policy, "ann", cost)]).unwrap().now();
+        let ask = |policy, cost| {
+            limiter
+                .named([(policy, "ann", cost)])
+                .unwrap()
+                .check()
+                .now()
+        };
         for _ in 0..3 {
             // All of it, more than is left, a limit that nothing passes, a policy that denies nothing.
             let _ = (ask("quiet", 20), ask("quiet", 20), ask("closed", 2));
@@ -187,9 +193,9 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
             .unwrap()
             .now()
             .unwrap();
-        let _ = limiter.check_with([("quiet", "bob", 2)]).unwrap().now();
+        let _ = limiter.named([("quiet", "bob", 2)]).unwrap().check().now();
         limiter.block("eve", day).now();
-        let _ = limiter.check_with([("quiet", "eve", 50)]).unwrap().now();
+        let _ = limiter.named([("quiet", "eve", 50)]).unwrap().check().now();
     };
     let ((), lines) = Log::of(quiet);
     assert!(lines.is_empty(), "{lines:?}");
@@ -218,12 +224,12 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
     };
     let by_name = |name: &str| {
         let limiter = limiter(name);
-        let asked = limiter.check_with([(name, "ann", 50)]).unwrap();
+        let asked = limiter.named([(name, "ann", 50)]).unwrap().check();
         asked.now().is_allowed()
     };
     let by_name_later = |name: &str| {
         let limiter = limiter(name);
-        let asked = limiter.check_with([(name, "ann", 50)]).unwrap();
+        let asked = limiter.named([(name, "ann", 50)]).unwrap().check();
         block_on(asked.into_future()).unwrap().is_allowed()
     };
     let by_layer = |name: &str| {

@@ -93,7 +93,7 @@ async fn requests_with_keys_of_several_servers_ask_each_time() {
         for _ in 0..50 {
             let asked = ["a", "b"].into_iter().zip(pair);
             let asked = asked.map(|(name, key)| (name, key, 1));
-            let told = node.check_with(asked).unwrap().await.unwrap();
+            let told = node.named(asked).unwrap().check().await.unwrap();
             assert!(told.is_allowed());
         }
         assert_eq!(stats(&node).granted > 0, leases, "{pair:?}");

@@ -4,11 +4,10 @@ use std::convert;
 use std::time::Duration;
 
 use super::ask::{Ask, Verb};
-use super::charging::Named;
 use super::findings::Findings;
 use super::subject::{Alike, Subject};
 use super::{Limiter, LocalLimiter, Purpose};
-use crate::error::{ConfigError, StoreError};
+use crate::error::StoreError;
 use crate::key::IntoKey;
 use crate::store::{Amendment, Charge, Ledger, Reply};
 
@@ -19,7 +18,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// a bucket, the debt.
     ///
     /// Every policy gets the same amount back. Where policies count different things, such as requests and
-    /// tokens, name the policies: [`refund_with`](Self::refund_with).
+    /// tokens, [name](Self::named) the policies.
     ///
     /// # Errors
     ///
@@ -59,8 +58,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// [`refund`](Self::refund).
     ///
     /// Every policy is charged the same amount. Where one policy counts tokens and another requests, 4,000
-    /// tokens settled here are 4,000 requests too: name the policy with
-    /// [`settle_with`](Self::settle_with).
+    /// tokens settled here are 4,000 requests too: [name](Self::named) the policy.
     ///
     /// # Errors
     ///
@@ -78,7 +76,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// limiter.settle("ann", 4_000).now();
     /// assert_eq!(limiter.check("ann", 1).now().binding().unwrap().0, "requests");
     ///
-    /// limiter.settle_with([("tokens", "bob", 4_000)])?.now();
+    /// limiter.named([("tokens", "bob", 4_000)])?.settle().now();
     /// assert!(limiter.check("bob", 1).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
@@ -105,79 +103,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// ```
     pub fn settle(&self, key: impl IntoKey, units: u32) -> Ask<'_, impl Verb<Answer = ()>, L> {
         self.asks(Amend::of(Alike::of(key, units), Amendment::Settle))
-    }
-
-    /// Gives units back under these policies, each for a key of its own, as [`refund`](Self::refund)
-    /// does under all policies. Other policies are unchanged.
-    ///
-    /// # Errors
-    ///
-    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when it is unknown
-    /// whether all units were given back: of policies with different keys, some may have got theirs.
-    ///
-    /// ```
-    /// # use tower_ratelimit_core as tower_ratelimit;
-    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
-    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
-    ///     .build_local()?;
-    ///
-    /// // An estimate of 4,000 tokens, of which 1,000 were used.
-    /// let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
-    /// assert!(limiter.check_with(asked)?.now().is_allowed());
-    /// limiter.refund_with([("tokens", "ann", 3_000)])?.now();
-    ///
-    /// let used: Vec<_> = limiter.peek("ann", 0).now().policies().map(|(_, told)| told.used()).collect();
-    /// assert_eq!(used, [1, 1_000]);
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn refund_with<'a, K: IntoKey>(
-        &self,
-        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Ask<'_, impl Verb<Answer = ()>, L>, ConfigError> {
-        let given_back = Amend::of(self.amounts(amounts)?, Amendment::Refund);
-        Ok(self.asks(given_back.at_least_price()))
-    }
-
-    /// Charges more units under these policies, each for a key of its own, after the fact, as
-    /// [`settle`](Self::settle) does under all policies. Other policies are charged nothing.
-    ///
-    /// # Errors
-    ///
-    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when it is unknown
-    /// whether all units were charged: of policies with different keys, some may have been charged.
-    ///
-    /// ```
-    /// # use tower_ratelimit_core as tower_ratelimit;
-    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("requests", FixedWindow::per_minute(60)))
-    ///     .policy(Policy::new("tokens", FixedWindow::per_minute(10_000)))
-    ///     .build_local()?;
-    ///
-    /// // A prompt of 300 tokens, and an answer of 4,000.
-    /// let asked = [("requests", "ann", 1), ("tokens", "ann", 300)];
-    /// assert!(limiter.check_with(asked)?.now().is_allowed());
-    /// limiter.settle_with([("tokens", "ann", 4_000)])?.now();
-    ///
-    /// let used: Vec<_> = limiter.peek("ann", 0).now().policies().map(|(_, told)| told.used()).collect();
-    /// assert_eq!(used, [1, 4_300]);
-    ///
-    /// let error = limiter.settle_with([("token", "ann", 1)]).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     r#"`policy` cannot be "token": name one of requests, tokens"#,
-    /// );
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn settle_with<'a, K: IntoKey>(
-        &self,
-        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Ask<'_, impl Verb<Answer = ()>, L>, ConfigError> {
-        Ok(self.asks(Amend::of(self.amounts(amounts)?, Amendment::Settle)))
     }
 
     /// Makes this key as good as new under every policy: nothing of its limits is used any more. A block stays,
@@ -272,16 +197,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let unblock = Amend::answering(Alike::of(key, 0), Amendment::Unblock, convert::identity);
         self.asks(unblock)
     }
-
-    /// Returns the amounts of named policies.
-    fn amounts<'a, K: IntoKey>(
-        &self,
-        amounts: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Named, ConfigError> {
-        let amounts = self.named(amounts)?;
-        self.policies.mistakes.note_apart();
-        Ok(amounts)
-    }
 }
 
 /// Changes the state of keys. It waits for no resolver.
@@ -298,7 +213,7 @@ impl<S> Amend<S> {
         Self::answering(subject, amendment, drop)
     }
 
-    fn at_least_price(self) -> Self {
+    pub(super) fn at_least_price(self) -> Self {
         Self {
             purpose: Purpose::GiveBack,
             ..self

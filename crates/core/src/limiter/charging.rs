@@ -5,15 +5,14 @@ use std::convert::Infallible;
 use std::slice;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::findings::Findings;
+use super::subject::Named;
 use super::{Charges, Limiter};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::error::ConfigError;
 use crate::factor::Class;
-use crate::key::{IntoKey, Key};
+use crate::key::Key;
 use crate::plan::{Finding, LimitContext, Limits};
 use crate::policy::{Demand, Mode, NoDemand};
 use crate::store::{Charge, Ledger, Slot};
@@ -157,9 +156,6 @@ impl Reads for Arguments<'_> {
         self.limit
     }
 }
-
-/// What a caller asks of policies that it names.
-pub(super) type Named = SmallVec<[(usize, Demand); 4]>;
 
 impl<L: Ledger + ?Sized> Limiter<L> {
     /// Returns the charge of a request under one policy.
@@ -418,35 +414,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// Returns what is asked of policies by their names, each for a key and at a cost of its own, in the order of the
-    /// policies.
-    pub(super) fn named<'a, K: IntoKey>(
-        &self,
-        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Named, ConfigError> {
-        let limited = &self.policies.limited;
-        let mut named = Named::new();
-        let mut seen: SmallVec<[usize; 8]> = SmallVec::new();
-        for (name, key, cost) in demands {
-            let policy = self.policies.place_of(name)?;
-            if seen.contains(&policy) {
-                let remedy = "ask each policy about one key, at the cost of all of it";
-                return Err(ConfigError::quoting("policy", name, remedy));
-            }
-            seen.push(policy);
-            if let Ok(place) = limited.binary_search_by_key(&policy, |(limited, _)| *limited) {
-                let (_, is_soft) = limited[place];
-                let demand = Demand {
-                    is_soft,
-                    ..Demand::of(key.into_key(), cost)
-                };
-                let place = named.partition_point(|(before, _)| *before < policy);
-                named.insert(place, (policy, demand));
-            }
-        }
-        Ok(named)
-    }
-
     /// Returns the numbers of a limit that a caller has for one request of this policy.
     ///
     /// # Errors
@@ -480,20 +447,18 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         })
     }
 
-    /// Returns the charges of the named policies, with the findings of a resolver for their keys, some of them under a limit of
-    /// the caller.
+    /// Returns the charges of the named policies, with the findings of a resolver for their keys.
     pub(super) fn charges_named(
         &self,
-        named: &[(usize, Demand)],
-        limits: &[LimitOfCaller],
+        Named { demands, limits }: &Named,
         findings: &Findings,
         purpose: Purpose,
     ) -> Charges {
         if purpose.is_decided() {
             self.policies.mistakes.note_apart();
         }
-        let named = named.iter().enumerate();
-        let readers = named.map(|(place, (policy, demand))| {
+        let demands = demands.iter().enumerate();
+        let readers = demands.map(|(place, (policy, demand))| {
             let one = (demand.key, demand.cost, demand.is_soft);
             let limit = limits.iter().find(|own| own.policy == *policy).copied();
             let arguments = self.arguments(self.context(), one, findings.of(place));

@@ -18,6 +18,7 @@ mod findings;
 mod inspection;
 pub(crate) mod limits;
 mod monitored;
+mod named;
 mod on_drop;
 mod overriding;
 mod policies;
@@ -39,6 +40,7 @@ pub use self::adjusting::AdjustableLimit;
 pub use self::ask::{Ask, Verb};
 pub use self::builder::LimiterBuilder;
 pub use self::inspection::Inspection;
+pub use self::named::NamedPolicies;
 pub use self::overriding::Override;
 pub use self::reservation::Reservation;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::amending::Amend;
 use super::ask::{Ask, Verb};
-use super::charging::Named;
+use super::subject::Named;
 use super::subject::Subject;
 use super::{Limiter, Purpose};
 use crate::algorithm::Algorithm;
@@ -106,7 +106,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         policy: &str,
         key: impl IntoKey,
     ) -> Result<Ask<'_, impl Verb<Answer = ()>, L>, ConfigError> {
-        let named = self.named([(policy, key, 0)])?;
+        let named = self.demands([(policy, key, 0)])?;
         Ok(self.asks(Amend::of(named, Amendment::EndOverride)))
     }
 
@@ -118,8 +118,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         limit: &Algorithm,
         length: Duration,
     ) -> Result<Amend<Named>, ConfigError> {
-        let named = self.named([(policy, key, 0)])?;
-        let charges = self.charges_named(&named, &[], &named.look(self).now(), Purpose::Amend);
+        let named = self.demands([(policy, key, 0)])?;
+        let charges = self.charges_named(&named, &named.look(self).now(), Purpose::Amend);
         let Some(charge) = charges.first() else {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));

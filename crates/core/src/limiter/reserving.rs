@@ -8,7 +8,7 @@ use super::findings::{Findings, Looks};
 use super::subject::{Alike, Subject};
 use super::{Limiter, LocalLimiter, OnAbandoned, PendingOutcomes, Purpose, Reservation};
 use crate::decision::Outcomes;
-use crate::error::{ConfigError, StoreError};
+use crate::error::StoreError;
 use crate::key::IntoKey;
 use crate::store::{Charge, Charged, Ledger, Reply, Wanted};
 
@@ -53,33 +53,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         estimate: u32,
     ) -> Ask<'_, impl Verb<Answer = Reservation>, L> {
         self.asks(Reserve(Alike::of(key, estimate)))
-    }
-
-    /// Decides under the named policies, each with its own key and estimate; see [`reserve`](Self::reserve).
-    ///
-    /// # Errors
-    ///
-    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when the store
-    /// cannot decide.
-    ///
-    /// ```
-    /// # use tower_ratelimit_core as tower_ratelimit;
-    /// # use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let limiter = Limiter::builder().policy(Policy::new("bytes", FixedWindow::per_day(9_000))).build()?;
-    /// let reservation = limiter.reserve_with([("bytes", "ann", 4_096)])?.await?;
-    /// if reservation.is_allowed() {
-    ///     reservation.settle(1_024);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn reserve_with<'a, K: IntoKey>(
-        &self,
-        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Ask<'_, impl Verb<Answer = Reservation>, L>, ConfigError> {
-        Ok(self.asks(Reserve(self.named(demands)?)))
     }
 
     /// Returns how many settlements were lost since the limiter was built, because the store failed or the
@@ -151,7 +124,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 }
 
-struct Reserve<S>(S);
+pub(super) struct Reserve<S>(pub(super) S);
 
 impl<S: Subject> Verb for Reserve<S> {
     type Answer = Reservation;

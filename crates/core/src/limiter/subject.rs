@@ -2,11 +2,12 @@
 
 use smallvec::SmallVec;
 
-use super::charging::{LimitOfCaller, Named};
+use super::charging::LimitOfCaller;
 use super::findings::{Findings, Looks};
 use super::{Limiter, LocalLimiter, Purpose};
 use crate::decision::Outcomes;
 use crate::key::{IntoKey, Key};
+use crate::policy::Demand;
 use crate::store::{Charge, Ledger};
 
 /// The subject of a decision.
@@ -79,12 +80,20 @@ impl Subject for Alike {
     }
 }
 
+/// Policies that decide on a key each, some of them under a limit of the caller.
+#[derive(Clone, Default)]
+pub(super) struct Named {
+    pub(super) demands: SmallVec<[(usize, Demand); 4]>,
+    pub(super) limits: SmallVec<[LimitOfCaller; 2]>,
+}
+
 impl Subject for Named {
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
         if !limiter.has_a_resolver() {
             return Looks::none();
         }
-        Looks::of(self.iter().map(|(_, demand)| &demand.key), limiter)
+        let keys = self.demands.iter().map(|(_, demand)| &demand.key);
+        Looks::of(keys, limiter)
     }
 
     fn with_charges<L: Ledger + ?Sized, T>(
@@ -94,28 +103,6 @@ impl Subject for Named {
         purpose: Purpose,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        then(&limiter.charges_named(self, &[], findings, purpose))
-    }
-}
-
-/// Policies that decide on a key each, some of them under a limit of the caller.
-pub(super) struct UnderLimits {
-    pub(super) demands: Named,
-    pub(super) limits: SmallVec<[LimitOfCaller; 2]>,
-}
-
-impl Subject for UnderLimits {
-    fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks {
-        self.demands.look(limiter)
-    }
-
-    fn with_charges<L: Ledger + ?Sized, T>(
-        &self,
-        limiter: &Limiter<L>,
-        findings: &Findings,
-        purpose: Purpose,
-        then: impl FnOnce(&[Charge]) -> T,
-    ) -> T {
-        then(&limiter.charges_named(&self.demands, &self.limits, findings, purpose))
+        then(&limiter.charges_named(self, findings, purpose))
     }
 }

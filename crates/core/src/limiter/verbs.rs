@@ -6,12 +6,11 @@ use std::sync::Arc;
 use super::ask::{Ask, PlainVerb, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
-use super::subject::{Alike, Subject, UnderLimits};
+use super::subject::{Alike, Subject};
 use super::{Inspection, Limiter, LocalLimiter, Purpose};
-use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
-use crate::error::{ConfigError, StoreError};
+use crate::error::StoreError;
 use crate::key::IntoKey;
 use crate::policy::Mode;
 use crate::store::{Charge, Charges, Ledger, Reply, answered};
@@ -39,127 +38,6 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.asks(Admit(Alike::of(key, cost)))
     }
 
-    /// Decides under the named policies, each with its own key and cost, and charges them if all
-    /// allow it.
-    ///
-    /// Only the named policies decide. Without a name, the request is allowed. If the keys have different
-    /// types, convert each to a [`Key`](crate::key::Key) with [`into_key`](IntoKey::into_key).
-    ///
-    /// # Errors
-    ///
-    /// At once, when the limiter has no policy of a name, or a policy is named twice. Once awaited, when the store
-    /// cannot decide.
-    ///
-    /// ```
-    /// # use tower_ratelimit_core as tower_ratelimit;
-    /// use std::net::Ipv4Addr;
-    /// use tower_ratelimit::key::IntoKey;
-    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("address", FixedWindow::per_minute(100)))
-    ///     .policy(Policy::new("user", FixedWindow::per_day(1_000)))
-    ///     .build_local()?;
-    ///
-    /// let asked = [
-    ///     ("address", Ipv4Addr::LOCALHOST.into_key(), 1),
-    ///     ("user", "ann".into_key(), 25),
-    /// ];
-    /// let decision = limiter.check_with(asked)?.now();
-    /// assert!(decision.is_allowed());
-    /// let user = limiter.check_with([("user", "ann", 1)])?.now();
-    /// assert_eq!(user.binding().unwrap().1.remaining(), 974);
-    ///
-    /// let error = limiter.check_with([("usr", "ann", 1)]).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     r#"`policy` cannot be "usr": name one of address, user"#,
-    /// );
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn check_with<'a, K: IntoKey>(
-        &self,
-        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
-    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
-        Ok(self.asks(Check(self.named(demands)?)))
-    }
-
-    /// Decides as [`check_with`](Self::check_with) does, under limits of the caller: each of these policies has this limit for
-    /// this request, in place of its own. The state of a key is the same under all limits.
-    ///
-    /// # Errors
-    ///
-    /// At once, when the limiter has no policy of a name, a policy is named twice, a policy with a limit was not declared
-    /// with [`limit_by`](crate::Policy::limit_by), or the limit has another kind or period than the policy. Once awaited, when
-    /// the store cannot decide.
-    ///
-    /// ```
-    /// # use tower_ratelimit_core as tower_ratelimit;
-    /// use tower_ratelimit::{Algorithm, FixedWindow, Limiter, Policy};
-    ///
-    /// // The contract of a customer comes with the request.
-    /// let policy = Policy::new("calls", FixedWindow::per_hour(10)).limit_by(|_| None::<Algorithm>);
-    /// let limiter = Limiter::builder().policy(policy).build_local()?;
-    /// let ask = |hourly| limiter.check_under([("calls", "ann", 1)], [("calls", FixedWindow::per_hour(hourly).into())]);
-    ///
-    /// assert!(ask(1)?.now().is_allowed());
-    /// assert!(!ask(1)?.now().is_allowed());
-    /// assert_eq!(ask(100)?.now().binding().unwrap().1.remaining(), 98);
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn check_under<'a, K: IntoKey>(
-        &self,
-        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
-        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
-    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
-        Ok(self.asks(Check(self.under_limits(demands, limits)?)))
-    }
-
-    /// Returns the decision that [`check_under`](Self::check_under) would make, and charges nothing.
-    ///
-    /// # Errors
-    ///
-    /// See [`check_under`](Self::check_under).
-    ///
-    /// ```
-    /// # use tower_ratelimit_core as tower_ratelimit;
-    /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
-    ///
-    /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("calls", FixedWindow::per_hour(10)))
-    ///     .policy(Policy::new("bytes", FixedWindow::per_hour(1_000)))
-    ///     .build_local()?;
-    ///
-    /// let upload = [("calls", "ann", 1), ("bytes", "ann", 4_000)];
-    /// assert!(!limiter.peek_under(upload, [])?.now().is_allowed());
-    /// let calls = limiter.peek_under([("calls", "ann", 0)], [])?.now();
-    /// assert_eq!(calls.binding().unwrap().1.used(), 0);
-    /// # Ok::<(), tower_ratelimit::ConfigError>(())
-    /// ```
-    pub fn peek_under<'a, K: IntoKey>(
-        &self,
-        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
-        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
-    ) -> Result<Ask<'_, impl Verb<Answer = Decision>, L>, ConfigError> {
-        let demands = self.under_limits(demands, limits)?;
-        let peek = |limiter: &Limiter, demands: UnderLimits, findings: &Findings| {
-            limiter.peek_named(&demands, findings)
-        };
-        Ok(self.asks(PlainVerb::new(demands, peek, convert::identity)))
-    }
-
-    fn under_limits<'a, K: IntoKey>(
-        &self,
-        demands: impl IntoIterator<Item = (&'a str, K, u32)>,
-        limits: impl IntoIterator<Item = (&'a str, Algorithm)>,
-    ) -> Result<UnderLimits, ConfigError> {
-        let demands = self.named(demands)?;
-        let limits = limits.into_iter();
-        let limits = limits.map(|(policy, limit)| self.limit_for(policy, &limit));
-        let limits = limits.collect::<Result<_, _>>()?;
-        Ok(UnderLimits { demands, limits })
-    }
-
     /// Returns the decision that [`check`](Self::check) would make, and charges nothing.
     ///
     /// # Errors
@@ -181,11 +59,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
     pub fn peek(&self, key: impl IntoKey, cost: u32) -> Ask<'_, impl Verb<Answer = Decision>, L> {
-        self.asks(PlainVerb::new(
-            Alike::of(key, cost),
-            Limiter::peek_at,
-            convert::identity,
-        ))
+        self.asks(peek(Alike::of(key, cost)))
     }
 
     /// Takes as many units as there are, up to `most`, in one step: the units that every policy grants, and
@@ -283,18 +157,13 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 impl Limiter {
-    fn peek_named(
+    fn peek_at<S: Subject>(
         &self,
-        demands: &UnderLimits,
+        subject: &S,
         findings: &Findings,
     ) -> Reply<Result<Decision, StoreError>> {
         let peek = |charges: &[Charge]| self.peek_about(charges);
-        demands.with_charges(self, findings, Purpose::Decide, peek)
-    }
-
-    fn peek_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Decision, StoreError>> {
-        let peek = |charges: &[Charge]| self.peek_about(charges);
-        key.with_charges(self, findings, Purpose::Decide, peek)
+        subject.with_charges(self, findings, Purpose::Decide, peek)
     }
 
     fn inspect_at(&self, key: Alike, findings: &Findings) -> Reply<Result<Inspection, StoreError>> {
@@ -356,7 +225,7 @@ impl Limiter {
         Alike { key, cost: most }: Alike,
         findings: Findings,
     ) -> Result<(u32, Decision), StoreError> {
-        let peek = |cost| self.peek_at(Alike { key, cost }, &findings);
+        let peek = |cost| self.peek_at(&Alike { key, cost }, &findings);
         let check = |cost| Check(Alike { key, cost }).ask(&self, &findings);
         for _ in 0..TRIES {
             let units = takeable(&peek(0).await?, most);
@@ -392,7 +261,14 @@ fn takeable(decision: &Decision, most: u32) -> u32 {
         .map_or(most, |remaining| remaining.min(most))
 }
 
-struct Check<S>(S);
+/// Decides and charges nothing.
+pub(super) fn peek<S: Subject>(subject: S) -> impl Verb<Answer = Decision> {
+    let peek =
+        |limiter: &Limiter, subject: S, findings: &Findings| limiter.peek_at(&subject, findings);
+    PlainVerb::new(subject, peek, convert::identity)
+}
+
+pub(super) struct Check<S>(pub(super) S);
 
 impl<S: Subject> Verb for Check<S> {
     type Answer = Decision;

@@ -42,8 +42,8 @@ impl Policy {
     ///
     /// let ask = |name: &str, cost| {
     ///     let team = Key::branch("acme", &[name.into_key()]);
-    ///     let request = limiter.check_with([("org", team.root(), cost), ("team", team, cost)]);
-    ///     Ok::<_, tower_ratelimit::ConfigError>(request?.now().is_allowed())
+    ///     let request = limiter.named([("org", team.root(), cost), ("team", team, cost)]);
+    ///     Ok::<_, tower_ratelimit::ConfigError>(request?.check().now().is_allowed())
     /// };
     /// assert!(ask("blue", 1)?);
     /// // Red borrows what blue may not need, but for the 3 that are left of its guarantee.

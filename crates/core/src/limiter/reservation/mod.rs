@@ -126,7 +126,7 @@ impl Reservation {
     ///     .build_local()?;
     ///
     /// let asked = [("requests", "ann", 1), ("tokens", "ann", 4_000)];
-    /// let reservation = limiter.reserve_with(asked)?.now();
+    /// let reservation = limiter.named(asked)?.reserve().now();
     /// reservation.settle_with([("tokens", 1_000)])?;
     ///
     /// let used: Vec<_> = limiter.peek("ann", 0).now().policies().map(|(_, told)| told.used()).collect();
