@@ -1,0 +1,202 @@
+//! Changes the Rust of the libraries: cargo-mutants lists what may change, and applies it in a copy of the workspace. What is drawn,
+//! which tests are asked and what became of each is decided here. `tests/mutants/rust` makes the copy, and calls this.
+
+mod trials;
+
+use std::error::Error;
+use std::path::PathBuf;
+
+pub(crate) use self::trials::Trials;
+use crate::equal::Equal;
+use crate::record::{Record, SURVIVED, number_of};
+
+/// Stands in place of a test if the compiler refuses a mutant.
+const UNVIABLE: &str = "does not compile";
+
+/// From each of these, as many are drawn. A file belongs to the first one that has the beginning of its path.
+const PARTS: [(&str, &[&str]); 2] = [
+    (
+        "algorithms and engine",
+        &[
+            "crates/core/src/algorithm/",
+            "crates/core/src/line/",
+            "crates/core/src/limiter/charging.rs",
+            "crates/core/src/limiter/deciding.rs",
+            "crates/core/src/limiter/verdict.rs",
+            "crates/core/src/store/memory/driver",
+        ],
+    ),
+    (
+        "keys, responses, config, limiter, memory, redis",
+        &[
+            "crates/config/src/",
+            "crates/core/src/key/",
+            "crates/core/src/limiter/",
+            "crates/core/src/store/memory/",
+            "crates/redis/src/",
+            "src/key/",
+            "src/response/",
+        ],
+    ),
+];
+
+/// A change of a file, as cargo-mutants names it.
+pub(crate) struct Mutant {
+    file: PathBuf,
+    /// The whole name: the file, the line, the column and the change.
+    name: String,
+    change: String,
+}
+
+impl Mutant {
+    fn read(name: &str) -> Option<Self> {
+        let mut parts = name.splitn(4, ':');
+        let (file, change) = (parts.next()?, parts.nth(2)?);
+        Some(Self {
+            file: file.into(),
+            name: name.to_owned(),
+            change: change.trim().to_owned(),
+        })
+    }
+}
+
+/// The tests that are asked, one command after the other: the package, and what `cargo test` takes beside it.
+pub(crate) type Tests = (&'static str, &'static [&'static str]);
+
+const UNIT: &[&str] = &["--lib", "--all-features"];
+const OF_CORE: &[Tests] = &[
+    ("tower-ratelimit-core", UNIT),
+    (
+        "tower-ratelimit-tests",
+        &["--test=limiter", "--no-default-features"],
+    ),
+    (
+        "tower-ratelimit-laws",
+        &["--test=laws", "--no-default-features"],
+    ),
+];
+
+/// Those next to a file come first, since most mutants do not get past them.
+fn tests_of(file: &str) -> &'static [Tests] {
+    let of_folders: [(&str, &[Tests]); 4] = [
+        (
+            "crates/config",
+            &[
+                ("tower-ratelimit-config", UNIT),
+                (
+                    "tower-ratelimit-tests",
+                    &["--test=config", "--all-features"],
+                ),
+            ],
+        ),
+        (
+            "crates/redis",
+            &[
+                ("tower-ratelimit-redis", UNIT),
+                ("tower-ratelimit-tests", &["--test=redis", "--all-features"]),
+            ],
+        ),
+        (
+            "src/response/grpc",
+            &[
+                ("tower-ratelimit", UNIT),
+                ("tower-ratelimit-tests", &["--test=grpc", "--all-features"]),
+            ],
+        ),
+        (
+            "src",
+            &[
+                ("tower-ratelimit", UNIT),
+                ("tower-ratelimit-tests", &["--test=http", "--all-features"]),
+            ],
+        ),
+    ];
+    let tests = of_folders
+        .iter()
+        .find(|(folder, _)| file.starts_with(folder));
+    tests.map_or(OF_CORE, |(_, tests)| tests)
+}
+
+#[derive(Default)]
+struct Row {
+    drawn: usize,
+    unviable: usize,
+    caught: usize,
+    equal: usize,
+    survived: usize,
+}
+
+/// Tries as many mutants of each part as this, those of the parts by turns.
+pub(crate) fn run(
+    count: usize,
+    seed: u64,
+    mut record: Record,
+    equal: &Equal,
+    mut trials: Trials,
+) -> Result<(), Box<dyn Error>> {
+    let mut parts: [Vec<Mutant>; PARTS.len()] = Default::default();
+    for name in trials.list()? {
+        let mutant = Mutant::read(&name).ok_or_else(|| format!("no file and change: {name}"))?;
+        let is_of = |folder: &&str| name.starts_with(*folder);
+        if let Some(part) = PARTS.iter().position(|(_, all)| all.iter().any(is_of)) {
+            parts[part].push(mutant);
+        }
+    }
+    for ((part, _), mutants) in PARTS.iter().zip(&mut parts) {
+        let all = mutants.len();
+        mutants.sort_by_key(|mutant| number_of((seed, &mutant.name)));
+        mutants.truncate(count);
+        println!(
+            "{part}: {} of {all} mutants, drawn by {seed}",
+            mutants.len()
+        );
+    }
+
+    let mut rows: [Row; PARTS.len()] = Default::default();
+    for turn in 0..count {
+        for (row, mutants) in rows.iter_mut().zip(&parts) {
+            let Some(mutant) = mutants.get(turn) else {
+                continue;
+            };
+            row.drawn += 1;
+            if let Some(reason) = equal.reason(&mutant.file, &mutant.change) {
+                println!("{}: {reason}", mutant.name);
+                row.equal += 1;
+                continue;
+            }
+            // Stays the same as long as the file does, so a changed file is tried anew.
+            let number = number_of((&mutant.name, trials.text_of(mutant)?));
+            if record.result(number).is_none() {
+                let tests = tests_of(&mutant.file.to_string_lossy());
+                record.note(number, trials.noticed_by(mutant, tests)?)?;
+            }
+            let result = record.result(number).unwrap_or(SURVIVED);
+            println!("{}: {result}", mutant.name);
+            match result {
+                UNVIABLE => row.unviable += 1,
+                SURVIVED => row.survived += 1,
+                _ => row.caught += 1,
+            }
+        }
+    }
+    println!("\n| part | mutants | do not compile | caught | equal | survived |");
+    println!("| --- | --: | --: | --: | --: | --: |");
+    for ((part, _), row) in PARTS.iter().zip(&rows) {
+        let Row {
+            drawn,
+            unviable,
+            caught,
+            equal,
+            survived,
+        } = row;
+        println!("| {part} | {drawn} | {unviable} | {caught} | {equal} | {survived} |");
+    }
+    let survived: usize = rows.iter().map(|row| row.survived).sum();
+    if survived > 0 {
+        return Err(format!(
+            "{survived} survived: each needs a test, or a line in tests/mutants/equal.txt"
+        )
+        .into());
+    }
+    Ok(())
+}
