@@ -3,6 +3,7 @@
 
 mod trials;
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -46,17 +47,42 @@ pub(crate) struct Mutant {
     /// The whole name: the file, the line, the column and the change.
     name: String,
     change: String,
+    /// From 0, among those of the file, and how many these are.
+    index: usize,
+    of: usize,
 }
 
 impl Mutant {
-    fn read(name: &str) -> Option<Self> {
-        let mut parts = name.splitn(4, ':');
-        let (file, change) = (parts.next()?, parts.nth(2)?);
-        Some(Self {
-            file: file.into(),
-            name: name.to_owned(),
-            change: change.trim().to_owned(),
-        })
+    /// Reads all names of mutants.
+    fn read(names: &[String]) -> Option<Vec<Self>> {
+        let mut of_files: HashMap<PathBuf, usize> = HashMap::new();
+        let mut mutants = Vec::new();
+        for name in names {
+            let mut parts = name.splitn(4, ':');
+            let (file, change) = (PathBuf::from(parts.next()?), parts.nth(2)?);
+            let before = of_files.entry(file.clone()).or_default();
+            mutants.push(Self {
+                name: name.clone(),
+                change: change.trim().to_owned(),
+                index: *before,
+                of: 0,
+                file,
+            });
+            *before += 1;
+        }
+        for mutant in &mut mutants {
+            mutant.of = of_files[&mutant.file];
+        }
+        Some(mutants)
+    }
+
+    fn package(&self) -> String {
+        let folder = self.file.strip_prefix("crates").ok();
+        let folder = folder.and_then(|rest| rest.iter().next());
+        folder.map_or_else(
+            || "tower-ratelimit".to_owned(),
+            |name| format!("tower-ratelimit-{}", name.display()),
+        )
     }
 }
 
@@ -135,9 +161,9 @@ pub(crate) fn run(
     mut trials: Trials,
 ) -> Result<(), Box<dyn Error>> {
     let mut parts: [Vec<Mutant>; PARTS.len()] = Default::default();
-    for name in trials.list()? {
-        let mutant = Mutant::read(&name).ok_or_else(|| format!("no file and change: {name}"))?;
-        let is_of = |folder: &&str| name.starts_with(*folder);
+    let all = Mutant::read(&trials.list()?).ok_or("a mutant without a file and a change")?;
+    for mutant in all {
+        let is_of = |folder: &&str| mutant.name.starts_with(*folder);
         if let Some(part) = PARTS.iter().position(|(_, all)| all.iter().any(is_of)) {
             parts[part].push(mutant);
         }
@@ -199,4 +225,27 @@ pub(crate) fn run(
         .into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mutant_has_its_place_among_those_of_its_file() {
+        let names = [
+            "crates/core/src/a.rs:1:2: replace f -> (A, b::C) with Default::default()",
+            "src/b.rs:1:2: replace < with == in g",
+            "crates/core/src/a.rs:3:4: delete field c from struct D",
+        ];
+        let mutants = Mutant::read(&names.map(str::to_owned)).unwrap();
+        let places: Vec<_> = mutants.iter().map(|it| (it.index, it.of)).collect();
+        assert_eq!(places, [(0, 2), (0, 1), (1, 2)]);
+        let packages: Vec<_> = mutants.iter().map(Mutant::package).collect();
+        assert_eq!(packages[..2], ["tower-ratelimit-core", "tower-ratelimit"]);
+        assert_eq!(
+            mutants[0].change,
+            "replace f -> (A, b::C) with Default::default()"
+        );
+    }
 }
