@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::ask::sealed::Sealed;
 use super::ask::{Ask, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
@@ -152,6 +153,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 struct Reserve<S>(S);
+
+impl<S> Sealed for Reserve<S> {}
 
 impl<S: Subject> Verb for Reserve<S> {
     type Answer = Reservation;

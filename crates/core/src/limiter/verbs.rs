@@ -3,6 +3,7 @@
 use std::convert;
 use std::sync::Arc;
 
+use super::ask::sealed::Sealed;
 use super::ask::{Ask, PlainVerb, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
@@ -394,6 +395,8 @@ fn takeable(decision: &Decision, most: u32) -> u32 {
 
 struct Check<S>(S);
 
+impl<S> Sealed for Check<S> {}
+
 impl<S: Subject> Verb for Check<S> {
     type Answer = Decision;
 
@@ -422,6 +425,8 @@ impl<S: Subject> Verb for Check<S> {
 }
 
 struct Admit(Alike);
+
+impl Sealed for Admit {}
 
 impl Verb for Admit {
     type Answer = bool;
