@@ -84,7 +84,7 @@ check-packages: ## whether the compiler, such as the oldest one that is supporte
 	cargo check --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-redis --package tower-ratelimit-testing \
 		--package tower-ratelimit-loadtest --package tower-ratelimit-server --all-features
 
-packages: ## all that is published, built from its tarballs alone, with the examples of its documentation
+packages: ## all that is published, built from its tarballs alone, with the examples of its documentation; and a program in an empty folder that takes it
 	.ci/packages
 
 minimal-versions: servers ## the libraries with the oldest dependencies that their manifests allow, and their unit tests
