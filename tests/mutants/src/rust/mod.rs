@@ -5,6 +5,7 @@ mod trials;
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 
 pub(crate) use self::trials::Trials;
@@ -13,6 +14,9 @@ use crate::record::{Record, SURVIVED, number_of};
 
 /// Stands in place of a test if the compiler refuses a mutant.
 const UNVIABLE: &str = "does not compile";
+
+/// Stands before the number of the commands that have not noticed a mutant, if there are others.
+const PAST: &str = "past ";
 
 /// From each of these, as many are drawn. A file belongs to the first one that has the beginning of its path.
 const PARTS: [(&str, &[&str]); 2] = [
@@ -74,6 +78,15 @@ impl Mutant {
             mutant.of = of_files[&mutant.file];
         }
         Some(mutants)
+    }
+
+    /// Stays the same as long as the file does, so a changed file is tried anew.
+    fn number(&self, trials: &Trials) -> io::Result<u64> {
+        Ok(number_of((&self.name, trials.text_of(self)?)))
+    }
+
+    fn tests(&self) -> &'static [Tests] {
+        tests_of(&self.file.to_string_lossy())
     }
 
     fn package(&self) -> String {
@@ -178,30 +191,52 @@ pub(crate) fn run(
         );
     }
 
+    // All are asked by the tests next to them before any is asked by others, which take longer.
+    let most = parts.iter().flatten().map(|mutant| mutant.tests().len());
+    for round in 0..most.max().unwrap_or_default() {
+        for turn in 0..count {
+            for mutant in parts.iter().filter_map(|mutants| mutants.get(turn)) {
+                if equal.reason(&mutant.file, &mutant.change).is_some() {
+                    continue;
+                }
+                let number = mutant.number(&trials)?;
+                let has_passed = match record.result(number) {
+                    None => 0,
+                    Some(result) => result
+                        .strip_prefix(PAST)
+                        .map_or(Ok(round + 1), str::parse)?,
+                };
+                if has_passed > round {
+                    continue;
+                }
+                let tests = mutant.tests();
+                let noticed_by = trials.noticed_by(mutant, tests[round])?;
+                let result = noticed_by.unwrap_or_else(|| match round + 1 {
+                    all if all == tests.len() => SURVIVED.to_owned(),
+                    some => format!("{PAST}{some}"),
+                });
+                println!("{}: {result}", mutant.name);
+                record.note(number, result)?;
+            }
+        }
+    }
+
     let mut rows: [Row; PARTS.len()] = Default::default();
-    for turn in 0..count {
-        for (row, mutants) in rows.iter_mut().zip(&parts) {
-            let Some(mutant) = mutants.get(turn) else {
-                continue;
-            };
+    for (row, mutants) in rows.iter_mut().zip(&parts) {
+        for mutant in mutants {
             row.drawn += 1;
             if let Some(reason) = equal.reason(&mutant.file, &mutant.change) {
                 println!("{}: {reason}", mutant.name);
                 row.equal += 1;
                 continue;
             }
-            // Stays the same as long as the file does, so a changed file is tried anew.
-            let number = number_of((&mutant.name, trials.text_of(mutant)?));
-            if record.result(number).is_none() {
-                let tests = tests_of(&mutant.file.to_string_lossy());
-                record.note(number, trials.noticed_by(mutant, tests)?)?;
-            }
-            let result = record.result(number).unwrap_or(SURVIVED);
-            println!("{}: {result}", mutant.name);
-            match result {
-                UNVIABLE => row.unviable += 1,
-                SURVIVED => row.survived += 1,
-                _ => row.caught += 1,
+            match record.result(mutant.number(&trials)?) {
+                Some(UNVIABLE) => row.unviable += 1,
+                Some(SURVIVED) | None => {
+                    println!("{}: {SURVIVED}", mutant.name);
+                    row.survived += 1;
+                }
+                Some(_) => row.caught += 1,
             }
         }
     }

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use super::{Mutant, Tests, UNVIABLE};
-use crate::record::SURVIVED;
 
 pub(crate) struct Trials {
     cargo_mutants: PathBuf,
@@ -46,50 +45,46 @@ impl Trials {
         fs::read_to_string(self.workspace.join(&mutant.file))
     }
 
-    /// Returns the test that fails first, or what else became of this mutant.
+    /// Returns the first of these tests that fails, or what else became of this mutant, unless all pass.
     pub(super) fn noticed_by(
         &mut self,
         mutant: &Mutant,
-        tests: &[Tests],
-    ) -> Result<String, Box<dyn Error>> {
-        for &tests in tests {
-            self.look_whether_it_passes(tests)?;
-            let (package, options) = tests;
-            let out = self.target.join("trial");
-            let mut command = self.command(&self.cargo_mutants);
-            command
-                .args(["mutants", "--in-place", "--no-config"])
-                .args(["--baseline=skip", "--timeout=600", "--build-timeout=3600"])
-                // The other packages take as long to read as a mutant takes to compile.
-                .arg(format!("--package={}", mutant.package()))
-                .arg(format!("--file={}", mutant.file.display()))
-                // `--re` does not concern all kinds of mutants.
-                .arg(format!("--shard={}/{}", mutant.index, mutant.of))
-                .arg(format!("--output={}", out.display()))
-                .arg(format!("--test-package={package}"))
-                .args(options.iter().map(|option| format!("--cargo-arg={option}")));
-            let output = command.output()?;
-            let is_in = |list: &str| {
-                let path = out.join("mutants.out").join(list);
-                fs::read_to_string(path).is_ok_and(|names| names.contains(&mutant.name))
-            };
-            if is_in("unviable.txt") {
-                return Ok(UNVIABLE.to_owned());
-            }
-            if is_in("timeout.txt") {
-                return Ok(format!("{package}, all of its time"));
-            }
-            if is_in("caught.txt") {
-                let test = first_failure(&out.join("mutants.out/log"))?;
-                return Ok(format!("{package}, {test}"));
-            }
-            if !is_in("missed.txt") {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let status = output.status;
-                return Err(format!("{}: not tried ({status}): {said}", mutant.name).into());
-            }
+        tests: Tests,
+    ) -> Result<Option<String>, Box<dyn Error>> {
+        self.look_whether_it_passes(tests)?;
+        let (package, options) = tests;
+        let out = self.target.join("trial");
+        let mut command = self.command(&self.cargo_mutants);
+        command
+            .args(["mutants", "--in-place", "--no-config"])
+            .args(["--baseline=skip", "--timeout=600", "--build-timeout=3600"])
+            // The other packages take as long to read as a mutant takes to compile.
+            .arg(format!("--package={}", mutant.package()))
+            .arg(format!("--file={}", mutant.file.display()))
+            // `--re` does not concern all kinds of mutants.
+            .arg(format!("--shard={}/{}", mutant.index, mutant.of))
+            .arg(format!("--output={}", out.display()))
+            .arg(format!("--test-package={package}"))
+            .args(options.iter().map(|option| format!("--cargo-arg={option}")));
+        let output = command.output()?;
+        let is_in = |list: &str| {
+            let path = out.join("mutants.out").join(list);
+            fs::read_to_string(path).is_ok_and(|names| names.contains(&mutant.name))
+        };
+        if is_in("unviable.txt") {
+            Ok(Some(UNVIABLE.to_owned()))
+        } else if is_in("timeout.txt") {
+            Ok(Some(format!("{package}, all of its time")))
+        } else if is_in("caught.txt") {
+            let test = first_failure(&out.join("mutants.out/log"))?;
+            Ok(Some(format!("{package}, {test}")))
+        } else if is_in("missed.txt") {
+            Ok(None)
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let status = output.status;
+            Err(format!("{}: not tried ({status}): {said}", mutant.name).into())
         }
-        Ok(SURVIVED.to_owned())
     }
 
     /// A test that fails without a mutant would catch all of them.
