@@ -1,7 +1,7 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
 .PHONY: run test test-deep laws servers matrix faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
-.PHONY: mutants-lua test-without-servers check-packages packages minimal-versions deny public-api public-api-accept semver check-fuzz fuzz
+.PHONY: mutants mutants-lua test-without-servers check-packages packages minimal-versions deny public-api public-api-accept semver check-fuzz fuzz
 
 SERVER_FIGURES = cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example figures \
 	&& "$(or $(CARGO_TARGET_DIR),target)/release/examples/figures"
@@ -84,7 +84,7 @@ check-packages: ## whether the compiler, such as the oldest one that is supporte
 	cargo check --package tower-ratelimit --package tower-ratelimit-core --package tower-ratelimit-adapt --package tower-ratelimit-config --package tower-ratelimit-ops --package tower-ratelimit-redis --package tower-ratelimit-testing \
 		--package tower-ratelimit-loadtest --package tower-ratelimit-server --all-features
 
-packages: ## all that is published, built from its tarballs alone, with the examples of its documentation
+packages: ## all that is published, built from its tarballs alone, with the examples of its documentation; and a program in an empty folder that takes it
 	.ci/packages
 
 minimal-versions: servers ## the libraries with the oldest dependencies that their manifests allow, and their unit tests
@@ -98,6 +98,9 @@ check-fuzz: ## whether the fuzz targets compile, which are a workspace of their 
 
 fuzz: ## what reads bytes of others, fuzzed for FUZZ_SECONDS (120) each; installs cargo-fuzz, and ends with a table of executions and coverage
 	fuzz/run $(TARGETS)
+
+mutants: servers ## MUTANTS (100) changes of each of two parts of the Rust, drawn by SEED (1), each of which a test has to notice; installs cargo-mutants, goes on where it stopped, and ends with a table
+	tests/mutants/rust
 
 mutants-lua: servers ## MUTANTS (100) changes of the Lua, drawn by SEED (1), each of which a test has to notice; goes on where it stopped, and ends with a table
 	tests/mutants/lua

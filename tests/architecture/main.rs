@@ -7,6 +7,7 @@ mod internal;
 mod orphans;
 mod packages;
 mod pages;
+mod promises;
 mod unix;
 mod way;
 

@@ -87,11 +87,16 @@ fn depended_on(lines: &[&str]) -> Option<BTreeSet<String>> {
     Some(names.map(|(name, _)| name.replace('-', "_")).collect())
 }
 
+/// Returns the dependencies that a page lists first.
+fn listed(page: &str) -> Option<BTreeSet<String>> {
+    let (_, blocks) = pages::parts(page);
+    blocks.iter().find_map(|(_, lines)| depended_on(lines))
+}
+
 /// Returns what each example of a page needs beside the dependencies above it, or else the first ones below it, and their number.
 fn missing(page: &str) -> (usize, BTreeSet<String>) {
     let (_, blocks) = pages::parts(page);
-    let first = blocks.iter().find_map(|(_, lines)| depended_on(lines));
-    let Some(mut stated) = first else {
+    let Some(mut stated) = listed(page) else {
         return (0, BTreeSet::new());
     };
     let (mut examples, mut missing) = (0, BTreeSet::new());
@@ -119,4 +124,46 @@ fn an_example_of_a_readme_needs_what_the_readme_lists_and_hides_nothing() {
         examples += found;
     }
     assert!(examples > 8, "{examples}");
+}
+
+/// A page without a list of its own relies on that of the crate, and on that of the project.
+#[test]
+fn an_example_of_a_page_needs_what_a_list_above_it_has() {
+    let of_file = |path: &Path| fs::read_to_string(path).ok().and_then(|text| listed(&text));
+    let project = of_file(&root().join("README.md")).unwrap();
+    let mut with_a_list = 0;
+    // What a module of the crate includes is no page of the guide.
+    let pages = pages::pages().into_iter();
+    for page in pages.filter(|page| page.path != "src/client/clients.md") {
+        let path = root().join(&page.path);
+        let folder = path
+            .ancestors()
+            .find(|folder| folder.join("Cargo.toml").exists());
+        let mut stated = of_file(&folder.unwrap().join("README.md")).unwrap_or_default();
+        stated.extend(project.iter().cloned());
+        let own = listed(&page.text);
+        with_a_list += usize::from(own.is_some());
+        stated.extend(own.unwrap_or_default());
+        for (language, lines) in pages::parts(&page.text).1 {
+            if language.starts_with("rust") {
+                let missing: Vec<_> = named(&lines).difference(&stated).cloned().collect();
+                assert!(missing.is_empty(), "{}: {missing:?}", page.path);
+            }
+        }
+    }
+    assert!(with_a_list >= 3, "{with_a_list}");
+}
+
+#[test]
+fn a_release_has_each_package_that_is_published() {
+    let file = fs::read_to_string(root().join("release-plz.toml")).unwrap();
+    let names = file.lines().filter_map(|line| line.strip_prefix("name = "));
+    let released: BTreeSet<_> = names
+        .map(|name| name.trim_matches('"').to_owned())
+        .collect();
+    let published = published();
+    let published = published
+        .iter()
+        .map(|package| package["name"].as_str().unwrap().to_owned());
+    assert_eq!(released, published.collect());
 }

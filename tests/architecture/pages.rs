@@ -20,18 +20,21 @@ const FOLDERS: [&str; 7] = [
 ];
 
 /// A page, by its path below the root.
-struct Page {
-    path: String,
-    text: String,
+pub(super) struct Page {
+    pub(super) path: String,
+    pub(super) text: String,
 }
 
-fn pages() -> Vec<Page> {
+pub(super) fn pages() -> Vec<Page> {
     let mut paths = vec![String::from("src/client/clients.md")];
     for folder in FOLDERS {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let page = entry.unwrap().path();
-            if page.extension().is_some_and(|extension| extension == "md") {
-                let name = page.file_name().unwrap().display();
+            let name = page.file_name().unwrap().display();
+            // The list of all pages is a file of the repository alone.
+            if page.extension().is_some_and(|extension| extension == "md")
+                && name.to_string() != "README.md"
+            {
                 paths.push(format!("{folder}/{name}"));
             }
         }
@@ -128,9 +131,23 @@ fn of_rustdoc_alone(page: &Page) -> Vec<String> {
                 .iter()
                 .filter(|line| **line == "#" || line.trim_start().starts_with("# "));
             found.extend(hidden.map(|line| format!("a hidden line: {line}")));
+            found.extend(
+                statement(&lines).map(|line| format!("a statement outside of a function: {line}")),
+            );
         }
     }
     found
+}
+
+/// Returns the first statement of an example that rustdoc puts into a `main`, and a reader's compiler refuses.
+fn statement<'a>(lines: &[&'a str]) -> Option<&'a str> {
+    let is_statement = |line: &&&str| {
+        let call = line.find('(').map(|at| &line[..at]);
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "_.:!".contains(c);
+        line.starts_with("let ")
+            || call.is_some_and(|name| !name.is_empty() && name.chars().all(is_path))
+    };
+    lines.iter().find(is_statement).copied()
 }
 
 #[test]
@@ -144,7 +161,7 @@ fn a_page_has_nothing_that_only_rustdoc_understands() {
 }
 
 /// The files that rustdoc does not include.
-const FILES: [&str; 13] = [
+const FILES: [&str; 16] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -154,7 +171,10 @@ const FILES: [&str; 13] = [
     "crates/config/README.md",
     "crates/core/README.md",
     "crates/ops/README.md",
+    "crates/redis/README.md",
+    "crates/testing/README.md",
     "deploy/README.md",
+    "docs/README.md",
     "examples/README.md",
     "loadtest/README.md",
     "server/README.md",
@@ -201,6 +221,34 @@ fn links_between_files_of_the_repository_lead_somewhere() {
 }
 
 #[test]
+fn the_list_of_pages_has_all_of_them() {
+    let list = fs::read_to_string(root().join("docs/README.md")).unwrap();
+    let listed: Vec<&str> = parts(&list).0.into_iter().flat_map(targets).collect();
+    for Page { path, .. } in pages() {
+        // One page leads to all of these, and the documentation of a module includes the other.
+        if path.starts_with("docs/migrating/") || path == "src/client/clients.md" {
+            continue;
+        }
+        let from_there = match path.strip_prefix("docs/") {
+            Some(name) => name.to_owned(),
+            None => format!("../{path}"),
+        };
+        assert!(listed.contains(&from_there.as_str()), "{path}");
+    }
+}
+
+#[test]
+fn an_example_of_the_readme_is_a_program() {
+    for file in FILES {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        for (language, lines) in parts(&text).1 {
+            let found = statement(&lines).filter(|_| language.starts_with("rust"));
+            assert_eq!(found, None, "{file}");
+        }
+    }
+}
+
+#[test]
 fn what_only_rustdoc_understands_is_found() {
     let of = |text: &str| {
         let page = Page {
@@ -217,10 +265,9 @@ fn what_only_rustdoc_understands_is_found() {
         "See [there](other.md).",
         "See [below](#the-other).\n\n# The one\n",
         "```\nlet a = 1;\n```",
-        "```rust\n# fn main() {\nlet a = 1;\n# }\n```"
-            .split_once("# }")
-            .unwrap()
-            .0,
+        "```rust\n# use std::fmt;\nfn f() {}\n```",
+        "```rust\nlet a = 1;\n```",
+        "```rust\nassert!(limits().is_ok());\n```",
     ] {
         assert_eq!(of(text), 1, "{text}");
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore,
-    Policy, Quota, TokenBucket,
+    Algorithm, AnchoredWindow, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock,
+    MemoryStore, Policy, Quota, TokenBucket,
 };
 
 /// A limiter of one client, as its documentation says, in microseconds since its first request.
@@ -130,6 +130,60 @@ impl Peer for Bucket {
     }
 }
 
+/// `limit_req` of nginx for one key: what is over the rate, in thousandths of a request, by a clock of milliseconds. A refused request
+/// changes nothing.
+#[derive(Clone, Debug)]
+struct Excess {
+    /// Thousandths of a request in a second, and in a `burst`.
+    rate: u64,
+    burst: u64,
+    /// The excess, and when it was counted: none before the first request.
+    last: Option<(u64, u64)>,
+}
+
+impl Excess {
+    /// `rate=5r/s` and `burst=20` are 5 and 20.
+    fn per_second(rate: u64, burst: u64) -> Self {
+        let (rate, burst) = (1_000 * rate, 1_000 * burst);
+        let last = None;
+        Self { rate, burst, last }
+    }
+
+    /// `rate=10r/m`: nginx drops what is no whole thousandth in a second.
+    fn per_minute(rate: u64, burst: u64) -> Self {
+        Self {
+            rate: 1_000 * rate / 60,
+            ..Self::per_second(0, burst)
+        }
+    }
+
+    /// Returns what is over the rate if the request passes.
+    fn count(&mut self, now: u64) -> Option<u64> {
+        let now = now / 1_000;
+        let excess = self.last.map_or(0, |(excess, last)| {
+            (excess + 1_000).saturating_sub(self.rate * (now - last) / 1_000)
+        });
+        if excess > self.burst {
+            return None;
+        }
+        self.last = Some((excess, now));
+        Some(excess)
+    }
+
+    /// Without `nodelay`: how long nginx holds a request that passes.
+    fn delay(&mut self, now: u64) -> Option<Duration> {
+        let excess = self.count(now)?;
+        Some(Duration::from_millis(1_000 * excess / self.rate))
+    }
+}
+
+/// With `nodelay`.
+impl Peer for Excess {
+    fn passes(&mut self, now: u64, _: u64) -> bool {
+        self.count(now).is_some()
+    }
+}
+
 /// Requests of a client: the time since the one before, in parts of the period, and the cost.
 fn requests(costs: std::ops::RangeInclusive<u32>) -> impl Strategy<Value = Vec<(u64, u32)>> {
     let wait = prop_oneof![
@@ -187,6 +241,9 @@ fn assert_alike(
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// A part of it is 67 ms, so requests come at whole milliseconds, as nginx sees them.
+const FOUR_SECONDS: Duration = Duration::from_millis(4_020);
 
 const QUARTER: Duration = Duration::from_secs(15 * 60);
 
@@ -269,6 +326,52 @@ proptest! {
     }
 }
 
+proptest! {
+    /// `limit_req_zone … rate=5r/s` with `limit_req … burst=20 nodelay`, and without a `burst`; and what ingress-nginx makes of
+    /// `limit-rps: "5"` and of `limit-rpm: "300"`.
+    #[test]
+    fn limits_of_nginx_decide_alike(
+        requests in requests(1..=1),
+        (limit, mut zone) in prop_oneof![
+            Just((TokenBucket::per_second(5).burst(21), Excess::per_second(5, 20))),
+            Just((TokenBucket::per_second(5).burst(1), Excess::per_second(5, 0))),
+            Just((TokenBucket::per_second(5).burst(26), Excess::per_second(5, 25))),
+            Just((TokenBucket::per_minute(300).burst(1_501), Excess::per_minute(300, 1_500))),
+        ],
+    ) {
+        let ours = Ours::new([limit.into()]);
+        assert_alike(&mut zone, &ours, FOUR_SECONDS, &requests)?;
+    }
+
+    /// `limit_req … burst=20`: requests that are over the rate wait.
+    #[test]
+    fn a_queue_of_nginx_holds_requests_as_long(requests in requests(1..=1)) {
+        let ours = Ours::new([LeakyQueue::per_second(5).places(20).into()]);
+        let mut zone = Excess::per_second(5, 20);
+        let (part, mut now) = (micros(FOUR_SECONDS) / PARTS, 0);
+        for (index, &(wait, _)) in requests.iter().enumerate() {
+            now += wait * part;
+            ours.clock.advance(Duration::from_micros(wait * part));
+            let told = ours.limiter.check("ann", 1).now();
+            let delay = told.is_allowed().then(|| told.delay());
+            prop_assert_eq!(delay, zone.delay(now), "request {} at {} µs", index, now);
+        }
+    }
+}
+
+/// The page says so.
+#[test]
+fn a_rate_a_minute_of_nginx_loses_less_than_a_thousandth_of_a_request_a_second() {
+    let mut zone = Excess::per_minute(10, 0);
+    let ours = Ours::new([TokenBucket::per_minute(10).burst(1).into()]);
+    let later = Duration::from_secs(6);
+    assert!(zone.passes(0, 1) && ours.passes(1));
+    ours.clock.advance(later);
+    assert!(!zone.passes(micros(later), 1) && ours.passes(1));
+    let exact = micros(later) + 25_000;
+    assert!(zone.passes(exact, 1));
+}
+
 /// The draws above refuse requests as well as they let them pass.
 #[test]
 fn a_limit_that_is_translated_wrongly_is_found() {
@@ -284,5 +387,12 @@ fn a_limit_that_is_translated_wrongly_is_found() {
         // Fixed windows of the clock would begin with the first request if that came at a full minute.
         ours.clock.advance(Duration::from_secs(20));
         assert_alike(&mut Counter::new(20, MINUTE), &ours, MINUTE, &requests).unwrap_err();
+    }
+    let requests: Vec<(u64, u32)> = (0..200).map(|index| (index % 4, 1)).collect();
+    for (burst, right) in [(21, true), (20, false), (22, false)] {
+        let ours = Ours::new([TokenBucket::per_second(5).burst(burst).into()]);
+        let mut zone = Excess::per_second(5, 20);
+        let alike = assert_alike(&mut zone, &ours, FOUR_SECONDS, &requests);
+        assert_eq!(alike.is_ok(), right, "{burst}");
     }
 }

@@ -16,6 +16,7 @@ mod either_or;
 mod expiry;
 mod factors;
 mod fair;
+mod frozen;
 #[cfg(feature = "calendar")]
 mod hours;
 mod idle;

@@ -3,6 +3,7 @@
 use std::convert;
 use std::time::Duration;
 
+use super::ask::sealed::Sealed;
 use super::ask::{Ask, Verb};
 use super::findings::Findings;
 use super::subject::{Alike, Subject};
@@ -231,6 +232,8 @@ impl<S, A> Amend<S, A> {
         }
     }
 }
+
+impl<S, A> Sealed for Amend<S, A> {}
 
 impl<S: Subject, A: Default + Send + 'static> Verb for Amend<S, A> {
     type Answer = A;

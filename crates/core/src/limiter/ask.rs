@@ -45,8 +45,8 @@ pub struct Ask<'a, V, L: ?Sized = dyn Ledger> {
     pub(super) verb: V,
 }
 
-/// A verb of a [`Limiter`], such as [`check`](Limiter::check), with its arguments. No other crate has one.
-pub trait Verb: Sized + Send + 'static {
+/// A verb of a [`Limiter`], such as [`check`](Limiter::check), with its arguments. No other crate can have one.
+pub trait Verb: sealed::Sealed + Sized + Send + 'static {
     /// What it answers.
     type Answer: Send + 'static;
 
@@ -101,6 +101,12 @@ where
         }
     }
 }
+
+pub(super) mod sealed {
+    pub trait Sealed {}
+}
+
+impl<S, F, A> sealed::Sealed for PlainVerb<S, F, A> {}
 
 impl<S: Subject, F, A: Send + 'static> Verb for PlainVerb<S, F, A>
 where

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::ask::sealed::Sealed;
 use super::ask::{Ask, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
@@ -125,6 +126,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 pub(super) struct Reserve<S>(pub(super) S);
+
+impl<S> Sealed for Reserve<S> {}
 
 impl<S: Subject> Verb for Reserve<S> {
     type Answer = Reservation;

@@ -3,6 +3,7 @@
 use std::convert;
 use std::sync::Arc;
 
+use super::ask::sealed::Sealed;
 use super::ask::{Ask, PlainVerb, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
@@ -270,6 +271,8 @@ pub(super) fn peek<S: Subject>(subject: S) -> impl Verb<Answer = Decision> {
 
 pub(super) struct Check<S>(pub(super) S);
 
+impl<S> Sealed for Check<S> {}
+
 impl<S: Subject> Verb for Check<S> {
     type Answer = Decision;
 
@@ -298,6 +301,8 @@ impl<S: Subject> Verb for Check<S> {
 }
 
 struct Admit(Alike);
+
+impl Sealed for Admit {}
 
 impl Verb for Admit {
     type Answer = bool;

@@ -1,0 +1,199 @@
+//! Changes the Lua of the stores.
+//!
+//! A program of tests contains the Lua as its files have it, so a mutant is a copy of the program with other bytes in place of these:
+//! nothing is compiled. `tests/mutants/lua` builds the programs, and calls this.
+
+mod program;
+mod text;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use self::program::Program;
+use self::text::Mutant;
+use crate::equal::Equal;
+use crate::record::{Record, SURVIVED, number_of};
+
+/// A file, and one change of it.
+struct Case {
+    file: PathBuf,
+    text: String,
+    mutant: Mutant,
+}
+
+impl Case {
+    /// Stays the same as long as the file does, so a changed file is tried anew.
+    fn number(&self) -> u64 {
+        number_of((&self.file, &self.text, &self.mutant))
+    }
+
+    /// The tests that are about this file, which are asked before all others: the program, and parts of names in it.
+    fn nearest_tests(&self) -> (&'static str, &'static [&'static str]) {
+        let file = self.file.to_string_lossy();
+        let of_files: [(&str, &str, &[&str]); 10] = [
+            ("fixed_window", "laws", &["fixed_window::redis"]),
+            ("anchored_window", "laws", &["anchored_window::redis"]),
+            (
+                "calendar_window",
+                "laws",
+                &["calendar_window::redis", "calendars"],
+            ),
+            ("sliding_window", "laws", &["sliding_window::redis"]),
+            ("sliding_slots", "laws", &["sliding_slots::redis"]),
+            ("sliding_log", "laws", &["sliding_log::redis"]),
+            ("token_bucket", "laws", &["token_bucket_by_interval::redis"]),
+            ("gcra", "laws", &["gcra::redis", "leaky_queue::redis"]),
+            ("concurrency", "laws", &["concurrency", "slots"]),
+            // `fair.lua`, `fair_amend.lua`, and `fair/shares.lua` of the core.
+            ("fair", "redis", &["fair"]),
+        ];
+        let nearest = of_files.iter().find(|(name, ..)| file.contains(name));
+        nearest.map_or(
+            ("laws", &["gcra::redis", "either_or", "sliding_log::redis"]),
+            |&(_, program, tests)| (program, tests),
+        )
+    }
+}
+
+/// Tries as many mutants as this by the programs, each of which is given by its name, its folder and its path.
+pub(crate) fn run(
+    count: usize,
+    seed: u64,
+    mut record: Record,
+    equal: &Equal,
+    programs: &[String],
+) -> Result<(), Box<dyn Error>> {
+    let programs = programs
+        .iter()
+        .map(|line| Program::read(line))
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let mut cases = Vec::new();
+    for file in files()? {
+        let text = fs::read_to_string(&file)?;
+        cases.extend(text::mutants(&text).into_iter().map(|mutant| Case {
+            file: file.clone(),
+            text: text.clone(),
+            mutant,
+        }));
+    }
+    let all = cases.len();
+    cases.sort_by_key(|case| number_of((seed, &case.file, &case.mutant)));
+    cases.truncate(count);
+    println!("{} of {all} mutants, drawn by {seed}", cases.len());
+
+    let mut rows: BTreeMap<&Path, Row> = BTreeMap::new();
+    let mut survivors = 0;
+    for case in &cases {
+        let row = rows.entry(&case.file).or_default();
+        let place = format!(
+            "{}:{}: {}",
+            case.file.display(),
+            case.mutant.line,
+            case.mutant
+        );
+        if let Some(reason) = equal.reason(&case.file, &case.mutant.to_string()) {
+            println!("{place}: {reason}");
+            row.equal += 1;
+            continue;
+        }
+        let number = case.number();
+        if record.result(number).is_none() {
+            let noticed_by = noticed_by(case, &programs)?;
+            record.note(number, noticed_by.unwrap_or_else(|| SURVIVED.to_owned()))?;
+        }
+        let result = record.result(number).unwrap_or(SURVIVED);
+        println!("{place}: {result}");
+        row.tried += 1;
+        if result == SURVIVED {
+            survivors += 1;
+        } else {
+            row.caught += 1;
+        }
+    }
+    println!("\n| file | mutants | caught | equal |\n| --- | --: | --: | --: |");
+    for (file, row) in &rows {
+        println!(
+            "| `{}` | {} | {} | {} |",
+            file.display(),
+            row.tried,
+            row.caught,
+            row.equal
+        );
+    }
+    if survivors > 0 {
+        return Err(format!(
+            "{survivors} survived: each needs a test, or a line in tests/mutants/equal.txt"
+        )
+        .into());
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Row {
+    tried: usize,
+    caught: usize,
+    equal: usize,
+}
+
+/// The files in Lua, in the order of their paths.
+fn files() -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let mut folders = vec![
+        PathBuf::from("crates/core/src/algorithm"),
+        PathBuf::from("crates/redis/src"),
+    ];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "lua") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Returns the program and the test that fails first.
+fn noticed_by(case: &Case, programs: &[Program]) -> Result<Option<String>, String> {
+    let Some(changed) = case.mutant.apply(&case.text) else {
+        return Err(format!(
+            "{}: no indentation to take for {}",
+            case.file.display(),
+            case.mutant
+        ));
+    };
+    let programs: Vec<_> = programs
+        .iter()
+        .filter(|program| program.has(&case.text))
+        .collect();
+    if programs.is_empty() {
+        return Err(format!(
+            "no program contains {}: build them again",
+            case.file.display()
+        ));
+    }
+    let (nearest, tests_about_it) = case.nearest_tests();
+    let first = programs.iter().filter(|program| program.name == nearest);
+    let first = first.map(|program| (program, tests_about_it));
+    let all = programs.iter().map(|program| {
+        // The other laws have no Lua.
+        let tests: &[&str] = match program.name.as_str() {
+            "laws" => &["redis", "either_or", "calendars"],
+            _ => &[],
+        };
+        (program, tests)
+    });
+    for (program, tests) in first.chain(all) {
+        if let Some(test) = program.first_failure(&case.text, &changed, tests)? {
+            return Ok(Some(format!("{}, {test}", program.name)));
+        }
+    }
+    Ok(None)
+}
