@@ -63,6 +63,7 @@ mod silence;
 pub mod socket;
 pub mod spans;
 mod stall;
+mod tasks;
 pub mod tls;
 pub mod token;
 mod trace;

@@ -112,7 +112,7 @@ impl Drop for Server {
     }
 }
 
-fn get(address: &str, path: &str, fields: &str) -> String {
+pub(crate) fn get(address: &str, path: &str, fields: &str) -> String {
     get_over(TcpStream::connect(address).unwrap(), path, fields)
 }
 
