@@ -102,19 +102,23 @@ impl Limits {
             "sha256": status.sha256(),
             "since": since.unwrap_or_default().as_secs(),
             "error": status.error().map(ToString::to_string),
+            "warnings": texts(watched.config().warnings()),
         });
         if let Some(shadow) = watched.shadow() {
-            let differences = shadow.differences().iter().map(ToString::to_string);
             answer["shadow"] = json!({
                 "compared": shadow.compared(),
                 "would_refuse": shadow.would_refuse(),
                 "would_allow": shadow.would_allow(),
-                "differences": differences.collect::<Vec<_>>(),
+                "differences": texts(shadow.differences()),
                 "error": shadow.error().map(ToString::to_string),
             });
         }
         answer
     }
+}
+
+fn texts(of: &[impl ToString]) -> Vec<String> {
+    of.iter().map(ToString::to_string).collect()
 }
 
 impl From<Watched> for Limits {

@@ -159,7 +159,12 @@ impl Serve {
             tokio::spawn(adapt.run());
         }
         let rate_limits = self.rate_limits(&limits)?;
-        let operators = self.operators()?;
+        let token = self
+            .ops_token_file
+            .as_deref()
+            .map(Token::read)
+            .transpose()?;
+        let operators = Operators::new(token.clone(), &self.ops_hosts, self.ops_writable);
         let [certificate, ops_certificate, grpc_certificate] = self.certificates()?;
         let socket = self.listen.listen("listen", &mut handed).await?;
         let ops_socket = self.ops.listen("ops", &mut handed).await?;
@@ -188,6 +193,7 @@ impl Serve {
             limits: limits.clone(),
             rate_limits: rate_limits.clone(),
             certificates: certificates.into_iter().flatten().cloned().collect(),
+            token,
         };
         files.follow();
         let bounds = server::Bounds::from(&self.bounds);
@@ -384,15 +390,6 @@ impl Serve {
                 &self.grpc_client_ca,
             )?,
         ])
-    }
-
-    fn operators(&self) -> Result<Operators, BoxError> {
-        let token = self
-            .ops_token_file
-            .as_deref()
-            .map(Token::read)
-            .transpose()?;
-        Ok(Operators::new(token, &self.ops_hosts, self.ops_writable))
     }
 
     async fn upstream(&self) -> Result<Option<Upstream>, BoxError> {
