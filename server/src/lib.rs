@@ -50,6 +50,7 @@ mod framing;
 pub mod gateway;
 pub mod guide;
 mod head;
+mod late;
 pub mod limits;
 pub mod ops;
 pub mod phase;

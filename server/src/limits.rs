@@ -90,6 +90,14 @@ impl Limits {
         }
     }
 
+    /// Returns the number of the configuration in force.
+    pub(crate) fn version(&self) -> u64 {
+        match self {
+            Self::File(watched) => watched.status().version(),
+            Self::Text { .. } => 1,
+        }
+    }
+
     /// Returns what is in force, and the file in shadow beside it. Limits of a text have no version that could change.
     pub(crate) fn status(&self) -> Value {
         let Self::File(watched) = self else {

@@ -237,6 +237,7 @@ impl Serve {
         let gateway = Gateway::new(limits.clone(), upstream.clone());
         let gateway = gateway.log_refusals(self.log_refusals);
         let gateway = gateway.answer_descriptors(rate_limits.clone());
+        let gateway = gateway.time(self.descriptors.time());
         let gateway = gateway.trace(export.as_ref().map(Export::spans));
         let mut listeners = Vec::new();
         if let Some(socket) = socket {

@@ -138,7 +138,10 @@ fn a_variable_may_be_empty_or_turn_a_switch_off() {
         assert_eq!(code, Some(1), "{set:?} {error}");
         assert!(error.starts_with("--listen: "), "{set:?} {error}");
     }
-    let log = File::new("log", "{\"t_us\":1700000000000000,\"key\":\"10.0.0.1\",\"cost\":1}\n");
+    let log = File::new(
+        "log",
+        "{\"t_us\":1700000000000000,\"key\":\"10.0.0.1\",\"cost\":1}\n",
+    );
     let suggested = printed_with(&["suggest", log.path()], &[("RATELIMITD_KEY", "client_ip")]);
     assert!(suggested.contains("key = \"client_ip\""), "{suggested}");
 }
