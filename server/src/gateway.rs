@@ -3,24 +3,29 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::RateLimitLayer;
 use tower_ratelimit::key::{Head, Proxies};
+use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit_config::Config;
 
 use crate::counted::Counted;
 use crate::forward::{LATE, Sender, Upstream};
 use crate::head::give_one_reading;
+use crate::late::Late;
 use crate::limits::Limits;
-use crate::ratelimit::{RateLimits, json};
+use crate::ratelimit::{Options, RateLimits, json};
 use crate::refusals::{self, Refusals};
 use crate::server::Client;
 use crate::spans::{Limited, Span, Spans};
@@ -41,6 +46,10 @@ pub struct Gateway {
     stalled_after: Duration,
     /// Answers whether a request is within its limits.
     decider: question::Decider,
+    /// What answers in place of a store that has not, if it is elsewhere.
+    late: Option<Arc<Late>>,
+    /// How long a question of Envoy may take that says nothing of that.
+    time: Duration,
     rate_limits: Option<RateLimits>,
     spans: Option<Spans>,
 }
@@ -49,7 +58,6 @@ impl Gateway {
     /// Forwards requests within these limits to an upstream. Without one, it only answers whether a request is within them.
     pub fn new(limits: impl Into<Limits>, upstream: impl Into<Option<Upstream>>) -> Self {
         let limits = limits.into();
-        let allow = service_fn(question::pass);
         let upstream = upstream.into();
         let stalled_after = upstream.as_ref().map(Upstream::timeout);
         let forwarding = upstream.map(|upstream| {
@@ -71,12 +79,12 @@ impl Gateway {
                 None => BoxCloneSyncService::new(limited),
             }
         });
-        let decider = limits.layer().layer(allow);
-        let decider = decider.map_response(|response| response.map(BodyExt::boxed_unsync));
         Self {
             forwarding,
             stalled_after: stalled_after.unwrap_or_default(),
-            decider: BoxCloneSyncService::new(decider),
+            decider: decider(&limits.layer()),
+            late: Late::of(&limits),
+            time: Options::default().time,
             limits,
             refusals: Refusals::new(REFUSALS),
             rate_limits: None,
@@ -94,6 +102,11 @@ impl Gateway {
 
     pub(crate) fn rate_limits(&self) -> Option<&RateLimits> {
         self.rate_limits.as_ref()
+    }
+
+    /// Gives a question of Envoy that does not say its time this much: 15 ms, if nothing else is set.
+    pub fn time(self, time: Duration) -> Self {
+        Self { time, ..self }
     }
 
     /// Logs this many refusals in each second for each policy.
@@ -116,21 +129,53 @@ impl Gateway {
         self.spans.as_ref()
     }
 
-    /// Decides about a request that a proxy forwards by itself.
+    /// Decides about a request that a proxy forwards by itself, in the time that it waits for the answer.
     pub(crate) async fn ask(
         &self,
         request: Request<question::SentBody>,
         counted: &Counted,
+        deadline: Option<Deadline>,
     ) -> Response<Body> {
         let parent = trace::parent(request.headers());
         let (parts, body) = request.into_parts();
         let mut request = Request::from_parts(parts, ());
         let response = match body.read(&self.limits.read_json(), &mut request) {
-            Ok(()) => question::decide(self.decider.clone(), request, counted).await,
+            Ok(()) => {
+                let deadline = deadline.unwrap_or_else(|| Deadline::after(self.time));
+                request.extensions_mut().insert(deadline);
+                self.decide_in_time(request, counted, deadline).await
+            }
             Err(why) => Refusal::Unread(why).into_http::<Bytes>().map(full),
         };
         self.refusals.note(&response, parent.as_ref());
         response
+    }
+
+    async fn decide_in_time(
+        &self,
+        request: Request<()>,
+        counted: &Counted,
+        deadline: Deadline,
+    ) -> Response<Body> {
+        let asked = |request| question::decide(self.decider.clone(), request, counted);
+        let (Some(late), Some(moment)) = (&self.late, deadline.moment()) else {
+            return asked(request).await;
+        };
+        let left = moment.saturating_duration_since(Instant::now());
+        // As when a client goes away, the store may have charged the request.
+        if let Ok(answer) = timeout(left, asked(request.clone())).await {
+            return answer;
+        }
+        match late.decider() {
+            Ok(decider) => question::decide(decider, request, counted).await,
+            Err(error) => {
+                tracing::warn!(
+                    "a question that the store does not answer in time is refused: {error}"
+                );
+                let why = "the store has not answered in time";
+                text_response(StatusCode::SERVICE_UNAVAILABLE, why)
+            }
+        }
     }
 
     /// Returns the fields that the limits in force read.
@@ -255,6 +300,13 @@ impl Gateway {
         response.headers_mut().insert(CONTENT_TYPE, json);
         response
     }
+}
+
+/// Returns what answers whether a request is within these limits.
+pub(crate) fn decider(layer: &RateLimitLayer) -> question::Decider {
+    let decider = layer.layer(service_fn(question::pass));
+    let decider = decider.map_response(|response| response.map(BodyExt::boxed_unsync));
+    BoxCloneSyncService::new(decider)
 }
 
 /// The rights of a peer.

@@ -90,6 +90,14 @@ impl Limits {
         }
     }
 
+    /// Returns the number of the configuration in force.
+    pub(crate) fn version(&self) -> u64 {
+        match self {
+            Self::File(watched) => watched.status().version(),
+            Self::Text { .. } => 1,
+        }
+    }
+
     /// Returns what is in force, and the file in shadow beside it. Limits of a text have no version that could change.
     pub(crate) fn status(&self) -> Value {
         let Self::File(watched) = self else {
@@ -102,19 +110,23 @@ impl Limits {
             "sha256": status.sha256(),
             "since": since.unwrap_or_default().as_secs(),
             "error": status.error().map(ToString::to_string),
+            "warnings": texts(watched.config().warnings()),
         });
         if let Some(shadow) = watched.shadow() {
-            let differences = shadow.differences().iter().map(ToString::to_string);
             answer["shadow"] = json!({
                 "compared": shadow.compared(),
                 "would_refuse": shadow.would_refuse(),
                 "would_allow": shadow.would_allow(),
-                "differences": differences.collect::<Vec<_>>(),
+                "differences": texts(shadow.differences()),
                 "error": shadow.error().map(ToString::to_string),
             });
         }
         answer
     }
+}
+
+fn texts(of: &[impl ToString]) -> Vec<String> {
+    of.iter().map(ToString::to_string).collect()
 }
 
 impl From<Watched> for Limits {

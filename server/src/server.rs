@@ -15,7 +15,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -30,6 +30,7 @@ use crate::phase::Phase;
 use crate::places::{Place, Places};
 use crate::silence::{Activity, FIRST};
 use crate::socket::Socket;
+use crate::tasks::Tasks;
 use crate::{Body, Gateway};
 
 /// The time for a connection to close, after the client has been silent.
@@ -184,9 +185,8 @@ impl Server {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         A: Future<Output = io::Result<(T, SocketAddr)>>,
     {
-        let (of_clients, of_proxies) = (self.builder(false), self.builder(true));
-        // Each connection has a receiver, so the sender knows when the last one has ended.
-        let open = watch::Sender::new(());
+        let open = Tasks::default();
+        let (of_clients, of_proxies) = (self.builder(false, &open), self.builder(true, &open));
         let begin = |stream: T, peer: SocketAddr| {
             let is_proxy = answers.is_proxy(peer);
             let Some(place) = self.places.take(peer.ip(), is_proxy) else {
@@ -194,8 +194,7 @@ impl Server {
             };
             let builder = if is_proxy { &of_proxies } else { &of_clients };
             let (its, builder, answers) = (self.clone(), builder.clone(), answers.clone());
-            let open = open.subscribe();
-            tokio::spawn(async move {
+            open.connect(async move {
                 let scheme = its.certificate.as_ref().map_or("http", |_| "https");
                 let answer = |request, heads| {
                     let client = Client {
@@ -212,7 +211,6 @@ impl Server {
                 if let Err(error) = ended.await {
                     tracing::debug!(%peer, "a connection broke off: {error}");
                 }
-                drop(open);
             });
         };
         let mut stop = pin!(self.stopped());
@@ -234,13 +232,15 @@ impl Server {
         for (stream, peer) in waiting() {
             begin(stream, peer);
         }
-        if timeout(self.bounds.drain, open.closed()).await.is_err() {
+        if timeout(self.bounds.drain, open.are_over()).await.is_err() {
             tracing::warn!("requests have not ended in time");
+            // What they hold is given back before the process ends.
+            let _ = timeout(CLOSING, open.cut_off()).await;
         }
     }
 
     /// Returns how a connection is served, of a client or of a proxy.
-    fn builder(&self, is_proxy: bool) -> Builder<TokioExecutor> {
+    fn builder(&self, is_proxy: bool, open: &Tasks) -> Builder<Tasks> {
         let Bounds { streams, .. } = self.bounds;
         // The requests of a proxy are those of many clients, and one that the upstream does not take leaves room for the others.
         let unread = if is_proxy {
@@ -248,7 +248,7 @@ impl Server {
         } else {
             UNREAD_OF_ALL
         };
-        let mut builder = Builder::new(TokioExecutor::new());
+        let mut builder = Builder::new(open.clone());
         builder
             .http1()
             // The time for a head is that of `silence`, which sees the beginning of a connection too.
@@ -290,7 +290,7 @@ impl Server {
     /// Serves a connection until one side closes it, the client is silent for too long, or the server has stopped.
     async fn connection<T, F>(
         &self,
-        builder: &Builder<TokioExecutor>,
+        builder: &Builder<Tasks>,
         stream: T,
         place: Place,
         answer: impl Fn(Request<Incoming>, Heads) -> F,

@@ -2,20 +2,34 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::AUTHORIZATION;
 use subtle::ConstantTimeEq;
+use tokio::time::sleep;
 use tower_ratelimit::key::Head;
 
 use crate::certificate::warn_of_readers;
 
-/// The token of operators.
+/// The time between two looks at the file.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// The token of operators. Clones share it.
 #[derive(Clone)]
-pub struct Token(Arc<str>);
+pub struct Token {
+    path: Arc<Path>,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    token: Arc<str>,
+    /// What the file had when it was read last, or why it could not be read.
+    newest: Result<Arc<str>, String>,
+}
 
 impl Token {
     /// Reads the token from a file, without the white space around it.
@@ -24,16 +38,43 @@ impl Token {
     ///
     /// When the file cannot be read, and when it has fewer than 16 bytes.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let wrong = |why: &str| format!("--ops-token-file: {}: {why}", path.display());
-        let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-        let text = text.trim();
-        if text.len() < 16 {
-            return Err(wrong(
-                "it has fewer than 16 bytes; write a random token, such as that of `openssl rand -hex 16`",
-            ));
-        }
+        let token = read(path)?;
         warn_of_readers("ops-token-file", path);
-        Ok(Self(text.into()))
+        let newest = Ok(token.clone());
+        Ok(Self {
+            path: PathBuf::from(path).into(),
+            state: Arc::new(Mutex::new(State { token, newest })),
+        })
+    }
+
+    /// Looks at the file for as long as the process runs.
+    pub(crate) async fn follow(self) {
+        loop {
+            sleep(AGAIN).await;
+            let token = self.clone();
+            let _ = tokio::task::spawn_blocking(move || token.reload()).await;
+        }
+    }
+
+    /// Takes what the file has now. With a mistake in it, the token stays.
+    pub(crate) fn reload(&self) {
+        let newest = read(&self.path);
+        let mut state = self.lock();
+        if state.newest == newest {
+            return;
+        }
+        match &newest {
+            Ok(token) => {
+                tracing::info!("--ops-token-file was read again");
+                state.token = token.clone();
+            }
+            Err(error) => tracing::warn!("the token stays as it was: {error}"),
+        }
+        state.newest = newest;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a request has the token, as `Bearer` or as the password of `Basic`, which browsers ask for.
@@ -58,7 +99,8 @@ impl Token {
     }
 
     fn is(&self, other: &[u8]) -> bool {
-        self.0.as_bytes().ct_eq(other).into()
+        let token = self.lock().token.clone();
+        token.as_bytes().ct_eq(other).into()
     }
 }
 
@@ -67,4 +109,16 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").finish_non_exhaustive()
     }
+}
+
+fn read(path: &Path) -> Result<Arc<str>, String> {
+    let wrong = |why: &str| format!("--ops-token-file: {}: {why}", path.display());
+    let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
+    let text = text.trim();
+    if text.len() < 16 {
+        return Err(wrong(
+            "it has fewer than 16 bytes; write a random token, such as that of `openssl rand -hex 16`",
+        ));
+    }
+    Ok(text.into())
 }

@@ -451,3 +451,18 @@ async fn while_the_server_is_away_a_node_has_its_share_of_slots() {
     assert!(!node.reserve(7_u64, 2).await.unwrap().is_allowed());
     assert!(node.reserve(7_u64, 1).await.unwrap().is_allowed());
 }
+
+#[tokio::test]
+async fn a_process_that_ends_waits_for_the_slots_of_its_last_requests() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let node = limiter(&store, [at_once(3)]);
+    let held = node.reserve(7_u64, 1).await.unwrap();
+    assert!(held.is_allowed());
+    assert_eq!(members(&server, &set_of(&store, 7)), 1);
+    // No script runs for a while, so the slot is freed later than the request ends.
+    let _: () = ask(&server, &["CLIENT", "PAUSE", "300", "WRITE"]);
+    drop(held);
+    store.give_leases_back().await;
+    assert_eq!(members(&server, &set_of(&store, 7)), 0);
+}

@@ -164,14 +164,24 @@ fn warn_of_readers(_: &At<'_>, _: &Path) {}
 
 /// Returns a value as text, with what its variables and files have.
 pub(super) fn resolved(node: &Node) -> String {
+    text_of(node, true)
+}
+
+/// Returns a value as text, with the names of its variables and files.
+pub(super) fn as_written(node: &Node) -> String {
+    text_of(node, false)
+}
+
+fn text_of(node: &Node, resolves: bool) -> String {
     match &node.value {
         Value::List(list) => {
-            let list: Vec<String> = list.iter().map(resolved).collect();
+            let list: Vec<String> = list.iter().map(|it| text_of(it, resolves)).collect();
             format!("{list:?}")
         }
         Value::Table(entries) => {
             // A value that moves from the file into the environment has not changed.
-            if let [only] = entries.as_slice()
+            if resolves
+                && let [only] = entries.as_slice()
                 && let Value::Text(text) = &only.node.value
             {
                 match &*only.name {
@@ -182,7 +192,7 @@ pub(super) fn resolved(node: &Node) -> String {
             }
             let fields = entries.iter();
             let mut fields: Vec<(&str, String)> = fields
-                .map(|entry| (&*entry.name, resolved(&entry.node)))
+                .map(|entry| (&*entry.name, text_of(&entry.node, resolves)))
                 .collect();
             fields.sort_unstable();
             format!("{fields:?}")

@@ -334,7 +334,8 @@ impl Config {
         self.limiter_of(self.settings.limiter.clone())
     }
 
-    /// Gives back the units that this process has leased from the store of the file, before the process ends; see
+    /// Gives back the units that this process has leased from the store of the file, and the slots of requests that have ended,
+    /// before the process ends; see
     /// [`RedisStore::give_leases_back`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.RedisStore.html#method.give_leases_back). A store of another kind leases none.
     pub async fn give_leases_back(&self) {
         if let ReadStore::Redis(store) = &self.settings.store {

@@ -1,5 +1,7 @@
 //! What the log says of a file in force.
 
+use super::mistake::Mistake;
+
 /// Reports to operators that another configuration is in force.
 pub(super) fn configuration_changed(version: u64, sha256: &str) {
     #[cfg(feature = "tracing")]
@@ -28,4 +30,12 @@ pub(super) fn file_is_followed(path: &std::path::Path) {
     }
     #[cfg(not(feature = "tracing"))]
     let _ = path;
+}
+
+/// Warns operators of a secret that the store does not use yet.
+pub(super) fn secret_has_changed(warning: &Mistake) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "tower_ratelimit::config", "{warning}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = warning;
 }

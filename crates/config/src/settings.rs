@@ -12,7 +12,7 @@ use super::common::Common;
 use super::conditions::{self, CONDITION};
 use super::descriptors::{DescriptorLimit, Envoy, descriptors};
 use super::digest::{Sha, digest};
-use super::elsewhere::{NUMBER, SECRET, nodes, resolved, secret};
+use super::elsewhere::{NUMBER, SECRET, as_written, nodes, resolved, secret};
 use super::fair;
 use super::first_of::{self, FirstOf};
 use super::keys::{KEY, networks};
@@ -262,12 +262,18 @@ pub(super) struct Settings {
 }
 
 /// The tables that cannot change while a layer is in use.
-const FIXED: [&str; 4] = ["store", "secret", "adapt", "concurrency"];
+const FIXED: [&str; 4] = [STORE_TABLE, "secret", "adapt", "concurrency"];
+
+/// The table of which a file may say the same although a secret behind it is another one.
+pub(super) const STORE_TABLE: &str = "store";
 
 /// The value of a table that cannot change, as a digest, since it may be secret.
 #[derive(Clone, Debug)]
 struct Fixed {
+    /// With what variables and files have.
     value: Option<Sha>,
+    /// As it stands in the file.
+    written: Option<Sha>,
     span: Option<Range<usize>>,
 }
 
@@ -275,6 +281,7 @@ impl Fixed {
     fn of(at: Option<&At<'_>>) -> Self {
         Self {
             value: at.map(|at| digest(&resolved(at.node))),
+            written: at.map(|at| digest(&as_written(at.node))),
             span: at.and_then(|at| at.node.span.clone()),
         }
     }
@@ -296,7 +303,11 @@ impl Settings {
         self
     }
 
-    fn sharing(self, other: &Self) -> Self {
+    fn sharing(mut self, other: &Self) -> Self {
+        // The store in use is that of the first file, whatever secret is behind its name since.
+        for (fixed, used) in self.fixed.iter_mut().zip(&other.fixed) {
+            fixed.value = used.value;
+        }
         // The same fields, of which each was valid.
         let read_json = self.bodies.layer(&other.modes).unwrap_or_default();
         Self {
@@ -342,8 +353,20 @@ impl Settings {
         next: &'s Self,
     ) -> impl Iterator<Item = (&'static str, Option<&'s Range<usize>>)> {
         let pairs = FIXED.into_iter().zip(self.fixed.clone()).zip(&next.fixed);
-        let differing = pairs.filter(|((_, now), next)| now.value != next.value);
+        let differing = pairs.filter(|((name, now), next)| {
+            now.value != next.value && !(*name == STORE_TABLE && now.written == next.written)
+        });
         differing.map(|((name, _), next)| (name, next.span.as_ref()))
+    }
+
+    /// Returns whether the next settings name the store as these do, and what variables and files have of it is different.
+    pub(super) fn has_rotated(&self, next: &Self) -> bool {
+        let (now, next) = (&self.fixed[0], &next.fixed[0]);
+        now.value != next.value && now.written == next.written
+    }
+
+    pub(super) fn place_of_the_store(&self) -> Option<&Range<usize>> {
+        self.fixed[0].span.as_ref()
     }
 }
 

@@ -11,10 +11,10 @@ use super::Config;
 use super::departed::Departed;
 use super::digest::{Sha, digest, hexadecimal};
 use super::following::{Directories, Followed, QUIET, look};
-use super::log::{configuration_changed, file_is_followed};
-use super::mistake::{FileError, Notes};
+use super::log::{configuration_changed, file_is_followed, secret_has_changed};
+use super::mistake::{FileError, Mistake, Notes};
 use super::reading::{ConfigBuilder, is_no_file};
-use super::settings::Settings;
+use super::settings::{STORE_TABLE, Settings};
 use super::shadow::{ShadowFile, ShadowStatus};
 use super::status::Status;
 use tower_ratelimit::__internal::warn_once_in_lines;
@@ -322,9 +322,26 @@ fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, Fil
         );
     }
     if mistakes.is_empty() {
-        Ok(next)
+        Ok(warned(now, next))
     } else {
         Err(FileError::of(mistakes, &next.source))
+    }
+}
+
+/// Warns of a secret of the store that has changed. The limits of the file have to come into force all the same: its writer may know
+/// nothing of the secret.
+fn warned(now: &Config, next: Config) -> Config {
+    if !now.settings.has_rotated(&next.settings) {
+        return next;
+    }
+    let message = "a secret behind it has changed, and this process goes on with the one that it had; restart it";
+    let (path, span) = (STORE_TABLE.to_owned(), next.settings.place_of_the_store());
+    let warning = Mistake::new(&next.source, span, path, message.to_owned());
+    secret_has_changed(&warning);
+    let warnings = next.warnings.iter().cloned().chain([warning]);
+    Config {
+        warnings: warnings.collect(),
+        ..next
     }
 }
 

@@ -22,6 +22,7 @@ use super::reply::ScriptReply;
 use super::script::{Call, Script};
 use super::settlement::Settlement;
 use super::state_key::{InBraces, below_root};
+use super::under_way::UnderWay;
 use tower_ratelimit_core::__internal::KeyEpochs;
 use tower_ratelimit_core::__internal::{Standby, Watch};
 use tower_ratelimit_core::algorithm::Limit;
@@ -51,6 +52,8 @@ pub(super) struct Calls {
     pub(super) take: Script,
     pub(super) renew: Script,
     pub(super) in_use: SlotsInUse,
+    /// What is given back, settled or changed.
+    pub(super) amendments: UnderWay,
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
@@ -61,6 +64,22 @@ pub(super) enum Purpose {
     Peek,
     /// Returns the outcome of each policy for a request that another policy denies.
     Deny,
+}
+
+/// An amendment that is under way.
+struct Amending(Arc<Calls>);
+
+impl Amending {
+    fn begin(calls: &Arc<Calls>) -> Self {
+        calls.amendments.begin();
+        Self(Arc::clone(calls))
+    }
+}
+
+impl Drop for Amending {
+    fn drop(&mut self) {
+        self.0.amendments.end();
+    }
 }
 
 /// The answer of the script when turns of a queue were given back.
@@ -443,12 +462,15 @@ impl Calls {
     }
 
     /// Runs an operation in the store's own runtime, however long it takes. It is dropped with the reply.
+    ///
+    /// It is under way from now on, and not only when its task begins.
     pub(super) fn apart<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         operation: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Reply<Result<T, StoreError>> {
-        let background = self.link.background.clone();
+        let amending = Amending::begin(self);
         Reply::later(async move {
+            let background = &amending.0.link.background;
             let done = background.run(operation).await;
             done.unwrap_or_else(|error| Err(failure(error.into())))
         })

@@ -17,7 +17,7 @@ use super::lease::{Ask, NodeClock, Pair, Terms, Way};
 use super::not_leased::SmallLimits;
 use super::opened::OpenedPolicy;
 use super::pairs::{Again, Counts, Entry, LeaseRequest, LeaseRequests, Local, PairId, Shard};
-use super::questions::Questions;
+use super::under_way::UnderWay;
 use tower_ratelimit_core::__internal::{KeyEpochs, SHARDS};
 use tower_ratelimit_core::algorithm::Limit;
 use tower_ratelimit_core::clock::Micros;
@@ -38,7 +38,7 @@ pub(super) struct Leases {
     /// The units to give back of evicted pairs.
     returns: Mutex<Vec<LeaseRequest>>,
     is_looked_after: AtomicBool,
-    pub(super) on_their_way: Questions,
+    pub(super) on_their_way: UnderWay,
 }
 
 /// The number of pairs at most; each takes some 800 bytes.
@@ -62,7 +62,7 @@ impl Leases {
             changes,
             returns: Mutex::default(),
             is_looked_after: AtomicBool::new(false),
-            on_their_way: Questions::default(),
+            on_their_way: UnderWay::default(),
         }
     }
 

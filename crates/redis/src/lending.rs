@@ -178,8 +178,10 @@ pub(super) async fn send_reports(calls: &Arc<Calls>, reports: Vec<LeaseRequest>)
     }
 }
 
-/// Gives all units back, with those that questions on their way bring.
+/// Waits for what requests have begun to give back, and gives all units back, with those that questions on their way bring.
 pub(super) async fn give_back(calls: &Arc<Calls>) {
+    // First, since a settlement may report units.
+    let _ = timeout_at(calls.link.deadline(), calls.amendments.are_over()).await;
     let Some(leases) = &calls.leases else {
         return;
     };

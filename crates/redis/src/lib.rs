@@ -43,7 +43,6 @@ mod opened;
 mod pairs;
 mod promise;
 mod query;
-mod questions;
 mod ranges;
 mod reconnecting;
 mod remote;
@@ -55,6 +54,7 @@ mod server;
 mod settlement;
 mod slots;
 mod state_key;
+mod under_way;
 mod view;
 
 use std::fmt;
@@ -75,6 +75,7 @@ use self::query::Deciding;
 use self::script::Script;
 use self::settlement::SettlementEncoder;
 use self::state_key::InBraces;
+use self::under_way::UnderWay;
 use tower_ratelimit_core::__internal::Lua;
 use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::__internal::check_names;
@@ -181,19 +182,25 @@ impl RedisStore {
 }
 
 impl RedisStore {
-    /// Gives back the units that this process has leased and not spent; see [`RedisStoreBuilder::lease`].
+    /// Gives back what this process holds: the units that it has leased and not spent (see [`RedisStoreBuilder::lease`]), and
+    /// the slots of requests that have ended.
     /// Call it before the process ends, after the last request: units that are not given back lapse at the
-    /// end of their life. It waits for the answers that bring more of them, and for the server to hear of all, for no longer
-    /// than the [deadline](RedisStoreBuilder::deadline) each.
+    /// end of their life. It waits
     ///
-    /// Without leases it does nothing. Limiters and layers over the store continue, and lease again.
+    /// 1. for what ended requests have begun: slots that are freed, and costs that are settled or refunded,
+    /// 2. for the answers that bring more units,
+    /// 3. for the server to hear of all units,
+    ///
+    /// for no longer than the [deadline](RedisStoreBuilder::deadline) each.
+    ///
+    /// Limiters and layers over the store continue, and lease again.
     pub async fn give_leases_back(&self) {
         let opened: Vec<Arc<Calls>> = self.opened().iter().filter_map(Weak::upgrade).collect();
         for calls in opened {
-            if calls.leases.is_some() {
+            if calls.leases.is_some() || !calls.amendments.is_none() {
                 let link = Arc::clone(&calls.link);
                 let given = async move { lending::give_back(&calls).await };
-                let _ = link.wait(2, link.background.run(given)).await;
+                let _ = link.wait(3, link.background.run(given)).await;
             }
         }
     }
@@ -268,6 +275,7 @@ impl Store for RedisStore {
             take: Script::of(&rules, include_str!("take.lua")),
             renew: Script::of(&in_use, include_str!("renew.lua")),
             in_use: SlotsInUse::new(self.slot_life),
+            amendments: UnderWay::default(),
             denials: self.denials(),
             epochs: Arc::clone(&self.epochs),
             changes: Arc::clone(&self.changes),
@@ -277,11 +285,10 @@ impl Store for RedisStore {
             policies,
             clock: self.clock.clone(),
         });
-        if self.lease.is_some() {
-            let mut opened = self.opened();
-            opened.retain(|calls| calls.strong_count() > 0);
-            opened.push(Arc::downgrade(&calls));
-        }
+        let mut opened = self.opened();
+        opened.retain(|calls| calls.strong_count() > 0);
+        opened.push(Arc::downgrade(&calls));
+        drop(opened);
         Ok(RedisLedger::new(calls))
     }
 }

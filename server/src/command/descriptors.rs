@@ -37,7 +37,7 @@ pub(super) struct Descriptors {
         hide_possible_values = true
     )]
     stats: Metrics,
-    /// The time for a decision about descriptors, if the call of Envoy says none
+    /// The time for a decision, if the call of Envoy says none
     #[arg(long, value_name = "TIME", default_value = "15ms", value_parser = length)]
     grpc_deadline: Duration,
 }
@@ -55,6 +55,11 @@ enum Metrics {
 }
 
 impl Descriptors {
+    /// Returns how long a call of Envoy may take that does not say.
+    pub(super) fn time(&self) -> Duration {
+        self.grpc_deadline
+    }
+
     /// Returns a flag that has another value than its default.
     pub(super) fn changed(&self) -> Option<&'static str> {
         let flags = [

@@ -80,7 +80,10 @@ pub fn run(
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            // The log has the error of a server whose log is JSON.
+            if !error.is::<serve::Logged>() {
+                eprintln!("{error}");
+            }
             ExitCode::FAILURE
         }
     }
@@ -93,7 +96,11 @@ fn parse(
     let mut grammar = grammar();
     let matches = grammar.try_get_matches_from_mut(arguments)?;
     variables::check(&mut grammar, variables)?;
-    Ok(Cli::from_arg_matches(&matches)?.command)
+    let command = Cli::from_arg_matches(&matches)?.command;
+    if let Command::Serve(serve) = &command {
+        serve.refuse_what_excludes_another(&mut grammar)?;
+    }
+    Ok(command)
 }
 
 /// Returns all commands, with a variable for each flag.
@@ -177,7 +184,7 @@ mod tests {
                 (Some(long), false) => format!("--{long}"),
                 (None, _) => values[0].to_string(),
             };
-            assert_eq!(variable, variables::name(flag));
+            assert_eq!(variable, variables::name(flag).unwrap());
             let default = flag.get_default_values().first();
             let default = default.map_or_else(String::new, |it| format!("`{}`", it.display()));
             let default = if flag.get_action().takes_values() {
@@ -203,7 +210,8 @@ mod tests {
                 let is_built_in = matches!(flag.get_id().as_str(), "help" | "version");
                 if flag.get_long().is_some() && !is_built_in {
                     flags += 1;
-                    let expected = variables::name(flag);
+                    let long = flag.get_long().unwrap().replace('-', "_");
+                    let expected = format!("RATELIMITD_{}", long.to_uppercase());
                     assert_eq!(flag.get_env(), Some(expected.as_ref()), "{flag}");
                 }
             }

@@ -1,12 +1,15 @@
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use clap::error::ErrorKind;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use tower_ratelimit::MemoryStore;
 use tower_ratelimit_config::Config;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -59,7 +62,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
     /// Serve a sample that describes each request, and no upstream
-    #[arg(long, conflicts_with = "upstream")]
+    #[arg(long)]
     sample: bool,
     /// A file in PEM: the certificates by which an upstream of `https` is trusted, and no others
     #[arg(long, value_name = "FILE", requires = "upstream")]
@@ -131,44 +134,81 @@ enum Form {
     Json,
 }
 
+/// An error that is in the log.
+#[derive(Debug)]
+pub(super) struct Logged;
+
+impl fmt::Display for Logged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the log says why the server has ended")
+    }
+}
+
+impl std::error::Error for Logged {}
+
 impl Serve {
+    /// Clap would take a switch for set that its variable turns off.
+    pub(super) fn refuse_what_excludes_another(
+        &self,
+        grammar: &mut clap::Command,
+    ) -> Result<(), clap::Error> {
+        if self.sample && self.upstream.is_some() {
+            let message = "the argument '--sample' cannot be used with '--upstream <URL>'\n";
+            return Err(grammar.error(ErrorKind::ArgumentConflict, message));
+        }
+        Ok(())
+    }
+
     pub(super) fn run(self) -> Result<(), BoxError> {
         let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
         // h2 warns of each connection that it ends, so a flood of them would be one of lines.
         let levels = Targets::new()
             .with_default(LevelFilter::INFO)
             .with_target("h2", LevelFilter::ERROR);
-        match self.log {
+        let form = self.log;
+        match form {
             Form::Text => log.finish().with(levels).init(),
             Form::Json => log.json().flatten_event(true).finish().with(levels).init(),
         }
         let handed = Handed::from_env();
-        let runtime = Runtime::new()?;
-        let ended = runtime.block_on(self.serve(handed));
-        // What still runs is not waited for.
-        runtime.shutdown_background();
-        ended
+        let ended = Runtime::new().map_err(Into::into).and_then(|runtime| {
+            let ended = runtime.block_on(self.serve(handed));
+            // What still runs is not waited for.
+            runtime.shutdown_background();
+            ended
+        });
+        match (form, ended) {
+            (Form::Json, Err(error)) => {
+                tracing::error!("{error}");
+                Err(Logged.into())
+            }
+            (_, ended) => ended,
+        }
     }
 
     async fn serve(self, mut handed: Handed) -> Result<(), BoxError> {
         let mut signals = Signals::new()?;
         self.refuse_what_does_nothing()?;
-        let state = self.state.as_deref().map(StateFile::open).transpose()?;
-        let limits = self.limits(state.as_ref())?;
-        if let Some(adapt) = limits.config().adapt() {
-            tokio::spawn(adapt.run());
-        }
+        let (limits, state) = self.limits()?;
         let rate_limits = self.rate_limits(&limits)?;
-        let operators = self.operators()?;
+        let token = self
+            .ops_token_file
+            .as_deref()
+            .map(Token::read)
+            .transpose()?;
+        let operators = Operators::new(token.clone(), &self.ops_hosts, self.ops_writable);
         let [certificate, ops_certificate, grpc_certificate] = self.certificates()?;
+        let upstream = self.upstream().await?;
+        let export = Export::start(self.otlp_endpoint.as_deref())?;
         let socket = self.listen.listen("listen", &mut handed).await?;
         let ops_socket = self.ops.listen("ops", &mut handed).await?;
         let grpc_socket = self.grpc.listen("grpc", &mut handed).await?;
         if socket.is_none() && ops_socket.is_none() && grpc_socket.is_none() {
             return Err("--listen, --ops and --grpc are none: nothing would be served".into());
         }
-        let upstream = self.upstream().await?;
-        let export = Export::start(self.otlp_endpoint.as_deref())?;
+        if let Some(adapt) = limits.config().adapt() {
+            tokio::spawn(adapt.run());
+        }
 
         let phase = self.begin(&limits, rate_limits.as_ref());
         if let Some(socket) = &socket {
@@ -188,6 +228,7 @@ impl Serve {
             limits: limits.clone(),
             rate_limits: rate_limits.clone(),
             certificates: certificates.into_iter().flatten().cloned().collect(),
+            token,
         };
         files.follow();
         let bounds = server::Bounds::from(&self.bounds);
@@ -196,6 +237,7 @@ impl Serve {
         let gateway = Gateway::new(limits.clone(), upstream.clone());
         let gateway = gateway.log_refusals(self.log_refusals);
         let gateway = gateway.answer_descriptors(rate_limits.clone());
+        let gateway = gateway.time(self.descriptors.time());
         let gateway = gateway.trace(export.as_ref().map(Export::spans));
         let mut listeners = Vec::new();
         if let Some(socket) = socket {
@@ -294,6 +336,50 @@ impl Serve {
 
     /// Refuses flags that another one leaves without an effect.
     fn refuse_what_does_nothing(&self) -> Result<(), String> {
+        let is_nowhere = |address: &Address| matches!(address, Address::Nowhere);
+        let has_upstream = self.sample || self.upstream.is_some();
+        let of_listen = [
+            ("--upstream", self.upstream.is_some()),
+            ("--sample", self.sample),
+        ];
+        let of_operators = [
+            ("--ops-token-file", self.ops_token_file.is_some()),
+            ("--ops-hosts", !self.ops_hosts.is_empty()),
+            ("--ops-writable", self.ops_writable),
+        ];
+        let given = |flags: &[(&'static str, bool)]| {
+            let mut flags = flags.iter();
+            flags.find_map(|(flag, is_given)| is_given.then_some(*flag))
+        };
+        if let (true, Some(flag)) = (is_nowhere(&self.listen), given(&of_listen)) {
+            return Err(format!(
+                "{flag}: --listen is none, so no client's request would be forwarded; give --listen an address, or leave out {flag}"
+            ));
+        }
+        if let (true, Some(flag)) = (is_nowhere(&self.ops), given(&of_operators)) {
+            return Err(format!(
+                "{flag}: --ops is none, so there is nothing for operators; give --ops an address, or leave out {flag}"
+            ));
+        }
+        let is_https = self.upstream.as_deref().is_some_and(|url| {
+            let scheme = url.get(..8).unwrap_or_default();
+            scheme.eq_ignore_ascii_case("https://")
+        });
+        if self.upstream_ca.is_some() && !is_https {
+            return Err(
+                "--upstream-ca: the URL of --upstream is not one of https, so nothing there has a certificate; write https://, or leave \
+                 out --upstream-ca"
+                    .to_owned(),
+            );
+        }
+        let is_asked = !is_nowhere(&self.grpc) || !is_nowhere(&self.listen) && !has_upstream;
+        if self.descriptors.ratelimit_config.is_some() && !is_asked {
+            return Err(
+                "--ratelimit-config: nothing can ask about descriptors; give --grpc an address, or --listen one without --upstream and \
+                 --sample, which has /json"
+                    .to_owned(),
+            );
+        }
         let certificates = [
             ("listen", &self.listen, &self.listen_certificate),
             ("ops", &self.ops, &self.ops_certificate),
@@ -322,30 +408,40 @@ impl Serve {
         are_some.then(|| self.descriptors.read(limits)).transpose()
     }
 
-    fn limits(&self, state: Option<&StateFile>) -> Result<Limits, BoxError> {
+    fn limits(&self) -> Result<(Limits, Option<StateFile>), BoxError> {
+        let open = || self.state.as_deref().map(StateFile::open).transpose();
         let Some(file) = &self.limits else {
-            let store = state.map(StateFile::store);
-            return match self.descriptors.ratelimit_config {
+            let state = open()?;
+            let store = state.as_ref().map(StateFile::store);
+            let limits = match self.descriptors.ratelimit_config {
                 Some(_) => Limits::none(store),
                 None => Limits::built_in(store),
             };
+            return Ok((limits?, state));
         };
         let mut config = Config::read(file)?;
-        if let Some(state) = state {
+        let over = |store: MemoryStore| {
             // The file is right, so the one mistake that is left is that it has a store of its own.
-            let with_state = Config::builder().store(state.store()).read(file);
-            config = with_state.map_err(|_| {
+            Config::builder().store(store).read(file).map_err(|_| {
                 format!(
                     "--state: {} has a table `store`, and the state of Redis outlives this process; leave out the flag, or \
                      the table",
                     file.display()
                 )
-            })?;
+            })
+        };
+        if self.state.is_some() {
+            // Before the file of the state is touched.
+            over(MemoryStore::new())?;
+        }
+        let state = open()?;
+        if let Some(state) = &state {
+            config = over(state.store())?;
         }
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
-        Ok(config.watch()?.into())
+        Ok((config.watch()?.into(), state))
     }
 
     /// Returns the certificates of `--listen`, `--ops` and `--grpc`.
@@ -384,15 +480,6 @@ impl Serve {
                 &self.grpc_client_ca,
             )?,
         ])
-    }
-
-    fn operators(&self) -> Result<Operators, BoxError> {
-        let token = self
-            .ops_token_file
-            .as_deref()
-            .map(Token::read)
-            .transpose()?;
-        Ok(Operators::new(token, &self.ops_hosts, self.ops_writable))
     }
 
     async fn upstream(&self) -> Result<Option<Upstream>, BoxError> {

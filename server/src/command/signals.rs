@@ -8,6 +8,7 @@ use super::systemd;
 use crate::certificate::Certificate;
 use crate::limits::Limits;
 use crate::ratelimit::RateLimits;
+use crate::token::Token;
 
 /// What is read again at a signal.
 #[derive(Clone)]
@@ -15,6 +16,7 @@ pub(super) struct Files {
     pub(super) limits: Limits,
     pub(super) rate_limits: Option<RateLimits>,
     pub(super) certificates: Vec<Certificate>,
+    pub(super) token: Option<Token>,
 }
 
 impl Files {
@@ -22,6 +24,9 @@ impl Files {
     pub(super) fn follow(&self) {
         for certificate in &self.certificates {
             tokio::spawn(certificate.clone().follow());
+        }
+        if let Some(token) = &self.token {
+            tokio::spawn(token.clone().follow());
         }
         if let Some(rate_limits) = &self.rate_limits {
             tokio::spawn(rate_limits.clone().follow());
@@ -33,6 +38,7 @@ impl Files {
         self.limits.reload();
         self.rate_limits.iter().for_each(RateLimits::reload);
         self.certificates.iter().for_each(Certificate::reload);
+        self.token.iter().for_each(Token::reload);
     }
 }
 

@@ -46,8 +46,11 @@ impl StateFile {
             store,
             writing: Arc::default(),
         };
-        // A folder that cannot be written would be found at the end of the process, too late.
-        state.write().map_err(|error| wrong(path, &error))?;
+        // A folder that cannot be written would be found at the end of the process, too late. The file itself is left alone: the
+        // process may end before it serves, and another one may use it.
+        let tried = beside(path, "tried");
+        let tries = File::create(&tried).and_then(|_| fs::remove_file(&tried));
+        tries.map_err(|error| wrong(path, &error))?;
         Ok(state)
     }
 

@@ -1,5 +1,6 @@
 //! The variables of the environment that stand for flags.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 
 use clap::builder::BoolishValueParser;
@@ -8,17 +9,21 @@ use clap::{Arg, ArgAction, Command};
 
 const PREFIX: &str = "RATELIMITD_";
 
-/// Returns the name of the variable for a flag: `RATELIMITD_LISTEN` for `--listen`.
-pub(super) fn name(flag: &Arg) -> String {
-    format!("{PREFIX}{}", flag.get_id().as_str().to_uppercase())
+/// Returns the name of the variable for a flag: `RATELIMITD_LISTEN` for `--listen`. Of the arguments without a name, the file to
+/// serve has one too.
+pub(super) fn name(flag: &Arg) -> Option<String> {
+    let limits = Some("limits").filter(|id| flag.get_id() == id);
+    let name = flag.get_long().or(limits)?;
+    Some(format!("{PREFIX}{}", name.replace('-', "_").to_uppercase()))
 }
 
-/// Lets a flag be set by its variable. Of the arguments without a name, the file to serve has one too.
+/// Lets a flag be set by its variable. An empty variable is as good as none: that is how the files of compose and systemd leave one
+/// out.
 pub(super) fn add(flag: Arg) -> Arg {
-    if flag.get_long().is_none() && flag.get_id() != "limits" {
+    let is_empty = |variable: &String| env::var_os(variable).is_some_and(|it| it.is_empty());
+    let Some(variable) = name(&flag).filter(|variable| !is_empty(variable)) else {
         return flag;
-    }
-    let variable = name(&flag);
+    };
     let flag = flag.env(variable).hide_env_values(true);
     match flag.get_action() {
         ArgAction::SetTrue => flag.value_parser(BoolishValueParser::new()),
@@ -34,9 +39,7 @@ pub(super) fn check(
     let flags = grammar
         .get_subcommands()
         .flat_map(clap::Command::get_arguments);
-    let known: Vec<String> = flags
-        .filter_map(|flag| Some(flag.get_env()?.to_str()?.to_owned()))
-        .collect();
+    let known: Vec<String> = flags.filter_map(name).collect();
     for (variable, value) in variables {
         let Some(name) = variable.to_str().filter(|name| name.starts_with(PREFIX)) else {
             continue;

@@ -52,12 +52,7 @@ impl authorization_server::Authorization for Authorization {
         let deadline = deadline(metadata);
         let counted = self.gateway.counted();
         let response = match original(request.into_inner().attributes, &counted) {
-            Ok(mut request) => {
-                if let Some(deadline) = deadline {
-                    request.extensions_mut().insert(deadline);
-                }
-                self.gateway.ask(request, &counted).await
-            }
+            Ok(request) => self.gateway.ask(request, &counted, deadline).await,
             Err(Unusable::Client((status, why))) => text_response(status, why),
             Err(Unusable::Envoy(why)) => {
                 if let Some(span) = span {

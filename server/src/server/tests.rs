@@ -47,7 +47,7 @@ where
     let peer: SocketAddr = PEER.parse().unwrap();
     let place = server.places.take(peer.ip(), false).unwrap();
     tokio::spawn(async move {
-        let builder = server.builder(false);
+        let builder = server.builder(false, &Tasks::default());
         let _ = server.connection(&builder, stream, place, answer).await;
     });
     client
@@ -196,7 +196,7 @@ async fn a_connection_of_http_2_that_has_had_its_time_ends_with_the_requests_tha
     };
     let start = Instant::now();
     let client = client_within(aging(), 1 << 16, slow);
-    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    let mut builder = hyper::client::conn::http2::Builder::new(Tasks::default());
     let opened = builder.timer(TokioTimer::new());
     let (mut sender, ends) = opened.handshake(TokioIo::new(client)).await.unwrap();
     let ends = tokio::spawn(ends);
@@ -447,7 +447,7 @@ async fn requests_of_a_proxy_do_not_take_the_room_of_each_other() {
     let server = Server::new(Bounds::default(), watch::channel(Phase::Ready).1);
     let place = server.places.take([192, 0, 2, 1].into(), true).unwrap();
     tokio::spawn(async move {
-        let builder = server.builder(true);
+        let builder = server.builder(true, &Tasks::default());
         let _ = server.connection(&builder, stream, place, empty).await;
     });
     greet(&mut client).await;

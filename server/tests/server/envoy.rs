@@ -502,3 +502,38 @@ async fn the_health_is_that_of_the_phase_until_the_last_call_has_ended() {
         .unwrap()
         .unwrap();
 }
+
+/// Limits over a store that takes all and answers nothing, of which this is one node of four. It would give up after a minute.
+fn over_a_mute_store(policy: &str) -> (std::net::TcpListener, String) {
+    let redis = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", redis.local_addr().unwrap());
+    let file = format!(
+        "[policies.a]\nquota = \"8/hour\"\nkey = \"global\"\n{policy}\n[store]\nredis = {url:?}\ndeadline = \"60s\"\nnodes = 4\n"
+    );
+    (redis, file)
+}
+
+#[tokio::test]
+async fn a_question_that_the_store_does_not_answer_in_time_is_decided_as_each_policy_says() {
+    let begun = std::time::Instant::now();
+    for (policy, expected) in [
+        ("on_store_failure = \"local\"", [200, 200, 429]),
+        ("on_store_failure = \"allow\"", [200, 200, 200]),
+        ("on_store_failure = \"refuse\"", [503, 503, 503]),
+    ] {
+        let (_redis, file) = over_a_mute_store(policy);
+        let envoy = Envoy::before(&file).await;
+        for (number, expected) in expected.into_iter().enumerate() {
+            // The call tells its time, or the server has one for it.
+            let mut request = tonic::Request::new(from("192.0.2.1", get("/")));
+            let expects = request.metadata_mut();
+            if number > 0 {
+                expects.insert("x-envoy-expected-rq-timeout-ms", "40".parse().unwrap());
+            }
+            let answer = envoy.call(request).await.unwrap();
+            let status = denied(&answer).map_or(200, |(status, ..)| status);
+            assert_eq!(status, expected, "{policy}: {number}");
+        }
+    }
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+}

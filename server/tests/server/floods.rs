@@ -39,6 +39,12 @@ pub(crate) fn resets(many: u32) -> Vec<u8> {
     frames
 }
 
+/// A connection of HTTP/2 with one request, which stays.
+pub(crate) fn request() -> Vec<u8> {
+    let headers = frame(HEADERS, END_HEADERS | END_STREAM, 1, GET);
+    [greeting(), headers].concat()
+}
+
 /// The first bytes of a connection of HTTP/2.
 pub(crate) fn greeting() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()

@@ -1,5 +1,6 @@
 //! The server over loopback connections, between a client and an upstream of the test.
 
+mod accounts;
 mod bodies;
 mod counted;
 mod deploy;

@@ -112,7 +112,7 @@ impl Drop for Server {
     }
 }
 
-fn get(address: &str, path: &str, fields: &str) -> String {
+pub(crate) fn get(address: &str, path: &str, fields: &str) -> String {
     get_over(TcpStream::connect(address).unwrap(), path, fields)
 }
 
@@ -312,6 +312,93 @@ fn a_signal_makes_it_read_its_file_again_and_the_log_is_json() {
     assert_eq!(next("the limits stay as they were")["level"], "WARN");
     server.signal("TERM");
     next("stopping");
+}
+
+#[test]
+fn a_secret_of_the_store_that_was_rotated_does_not_stop_the_limits() {
+    let secret = File::new("redis-url", "redis://127.0.0.1:1/\n");
+    let limits = |quota: &str, secret: &str| {
+        format!("[policies.a]\nquota = \"{quota}\"\nkey = \"global\"\n[store]\nredis = {secret}\n")
+    };
+    let by_file = format!("{{ file = {:?} }}", secret.path());
+    let file = File::new("limits.toml", &limits("10/day", &by_file));
+    let mut server = Server::start(&[file.path(), "--sample", "--log", "json"]);
+    let mut lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
+    let mut next = |message: &str| {
+        let mut events = lines
+            .by_ref()
+            .map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        let is_it = |event: &Value| event["message"].as_str().unwrap().contains(message);
+        events.find(is_it).expect(message)
+    };
+    let policy = |server: &Server, quota: u32| {
+        let answer = get(&server.clients, "/", HOST);
+        assert!(
+            answer.contains(&format!("\"a\";q={quota};w=86400")),
+            "{answer}"
+        );
+    };
+    policy(&server, 10);
+    std::fs::write(secret.path(), "redis://:rotated@127.0.0.1:1/\n").unwrap();
+    // The second time, too, the store is the one of the beginning.
+    for quota in [20, 30] {
+        std::fs::write(file.path(), limits(&format!("{quota}/day"), &by_file)).unwrap();
+        server.signal("HUP");
+        assert_eq!(
+            next("store: a secret behind it has changed")["level"],
+            "WARN"
+        );
+        next("the limits were read again");
+        policy(&server, quota);
+        let status = server.ops("/status", HOST);
+        assert!(
+            status.contains("store: a secret behind it has changed"),
+            "{status}"
+        );
+        assert!(!status.contains("rotated"), "{status}");
+    }
+    // Another store in the file itself is refused, and told wherever operators look.
+    let another = limits("40/day", "\"redis://127.0.0.1:2/\"");
+    std::fs::write(file.path(), another).unwrap();
+    server.signal("HUP");
+    next("store: it cannot change without a restart");
+    policy(&server, 30);
+    assert!(
+        server
+            .ops("/status", HOST)
+            .contains(":4:1: store: it cannot change")
+    );
+    assert!(
+        server
+            .ops("/metrics", HOST)
+            .contains("\nratelimit_config_error 1\n")
+    );
+}
+
+#[test]
+fn a_token_that_was_rotated_opens_and_the_old_one_does_not() {
+    let token = File::new("token", "0123456789abcdef\n");
+    let mut server = Server::start(&["--ops-token-file", token.path()]);
+    let mut lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
+    let mut next = |message: &str| {
+        let mut lines = lines.by_ref().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains(message)), "{message}");
+    };
+    let answers = |server: &Server, token: &str| {
+        let fields = format!("{HOST}via: 1.1 a\r\nauthorization: Bearer {token}\r\n");
+        status(&server.ops("/status", &fields)).to_owned()
+    };
+    std::fs::write(token.path(), "fedcba9876543210\n").unwrap();
+    server.signal("HUP");
+    next("--ops-token-file was read again");
+    let both = |server: &Server| {
+        ["0123456789abcdef", "fedcba9876543210"].map(|token| answers(server, token))
+    };
+    assert_eq!(both(&server), ["401", "200"]);
+    std::fs::write(token.path(), "short\n").unwrap();
+    server.signal("HUP");
+    next("the token stays as it was");
+    assert_eq!(both(&server), ["401", "200"]);
 }
 
 #[test]

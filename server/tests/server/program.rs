@@ -98,6 +98,16 @@ fn a_mistake_in_the_command_line_or_in_a_variable_starts_nothing() {
             vec![("RATELIMITD_UPSTRAEM", url)],
             "nearest is RATELIMITD_UPSTREAM:",
         ),
+        (
+            &["serve", "--upstream", url],
+            vec![("RATELIMITD_SAMPLE", "true")],
+            "cannot be used with",
+        ),
+        (
+            &["suggest", "log", "--key", "client_ip"],
+            vec![("RATELIMITD_KEYS", "client_ip")],
+            "nearest is RATELIMITD_KEY:",
+        ),
         (&["check"], vec![], "<FILE>"),
         (&[], vec![], "Usage"),
     ] {
@@ -105,6 +115,49 @@ fn a_mistake_in_the_command_line_or_in_a_variable_starts_nothing() {
         assert_eq!(code, Some(2), "{arguments:?} {error}");
         assert!(error.contains(expected), "{arguments:?} {error}");
     }
+}
+
+#[test]
+fn a_variable_may_be_empty_or_turn_a_switch_off() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let arguments = [
+        "serve",
+        "--upstream",
+        "http://127.0.0.1:1",
+        "--listen",
+        &taken,
+    ];
+    for set in [
+        ("RATELIMITD_SAMPLE", "false"),
+        ("RATELIMITD_LIMITS", ""),
+        ("RATELIMITD_OPS", ""),
+    ] {
+        let (code, error) = failed(&arguments, &[set]);
+        // What is wrong is the port alone.
+        assert_eq!(code, Some(1), "{set:?} {error}");
+        assert!(error.starts_with("--listen: "), "{set:?} {error}");
+    }
+    let log = File::new(
+        "log",
+        "{\"t_us\":1700000000000000,\"key\":\"10.0.0.1\",\"cost\":1}\n",
+    );
+    let suggested = printed_with(&["suggest", log.path()], &[("RATELIMITD_KEY", "client_ip")]);
+    assert!(suggested.contains("key = \"client_ip\""), "{suggested}");
+}
+
+#[test]
+fn an_error_that_ends_the_server_is_an_object_where_the_log_is_json() {
+    let file = File::new("bad.toml", "[policies.a]\nquota = \"a few\"\nkye = 1\n");
+    let (code, error) = failed(&["serve", file.path(), "--log", "json"], &[]);
+    assert_eq!(code, Some(1));
+    let event: Value = serde_json::from_str(error.trim_end()).expect(&error);
+    assert_eq!(event["level"], "ERROR");
+    let message = event["message"].as_str().unwrap();
+    assert!(
+        message.contains(":2:9: ") && message.contains(":3:1: "),
+        "{message}"
+    );
 }
 
 #[test]
@@ -149,6 +202,44 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
             "--upstream: \"ftp://a\" is neither http nor https",
         ),
         (
+            &["serve", "--listen", "none", "--sample"],
+            "--sample: --listen is none",
+        ),
+        (
+            &["serve", "--listen", "none", "--upstream", "http://a"],
+            "leave out --upstream",
+        ),
+        (
+            &["serve", "--ops", "none", "--ops-token-file", state.path()],
+            "--ops-token-file: --ops is none",
+        ),
+        (
+            &["serve", "--ops", "none", "--ops-hosts", "a"],
+            "--ops-hosts: --ops is none",
+        ),
+        (
+            &["serve", "--ops", "none", "--ops-writable"],
+            "leave out --ops-writable",
+        ),
+        (
+            &[
+                "serve",
+                "--upstream",
+                "http://a",
+                "--upstream-ca",
+                "no-such-file",
+            ],
+            "--upstream-ca: the URL of --upstream is not one of https",
+        ),
+        (
+            &["serve", "--ratelimit-config", ".", "--listen", "none"],
+            "--ratelimit-config: nothing can ask",
+        ),
+        (
+            &["serve", "--ratelimit-config", ".", "--sample"],
+            "--ratelimit-config: nothing can ask",
+        ),
+        (
             &["serve", "--charge-refused"],
             "--charge-refused is about descriptors",
         ),
@@ -177,6 +268,7 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
         assert_eq!(code, Some(1), "{arguments:?} {error}");
         assert!(error.contains(expected), "{arguments:?} {error}");
     }
+    assert!(!Path::new(state.path()).exists());
 }
 
 #[test]
@@ -197,16 +289,11 @@ fn credentials_in_the_url_of_the_upstream_are_refused_and_not_shown() {
 #[test]
 fn a_token_that_other_users_may_read_is_told() {
     let token = File::new("token", "0123456789abcdef\n");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
     for (mode, expected) in [(0o644, true), (0o640, false)] {
         fs::set_permissions(token.path(), PermissionsExt::from_mode(mode)).unwrap();
-        let arguments = [
-            "serve",
-            "--listen",
-            "none",
-            "--ops",
-            "none",
-            "--ops-token-file",
-        ];
+        let arguments = ["serve", "--listen", &taken, "--ops-token-file"];
         let (code, error) = failed(&[&arguments[..], &[token.path()]].concat(), &[]);
         assert_eq!(code, Some(1), "{error}");
         let is_told = error.contains("--ops-token-file: ") && error.contains("`chmod o-r`");

@@ -1,0 +1,83 @@
+//! What a server that stops leaves in Redis.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use tower_ratelimit_testing::servers::redis::{Server as Redis, text, until};
+
+use super::floods::request;
+use super::process::{HOST, Server, get};
+use super::program::File;
+
+/// Returns a file of one policy over this server.
+fn limits(policy: &str, redis: &Redis) -> File {
+    let text = format!("{policy}[store]\nredis = \"{}\"\n", redis.url());
+    File::new("limits.toml", &text)
+}
+
+/// Stops the server, and returns what it has logged.
+fn stop(mut server: Server) -> String {
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+    let mut log = String::new();
+    let mut lines = server.child.stderr.take().unwrap();
+    lines.read_to_string(&mut log).unwrap();
+    log
+}
+
+#[test]
+fn requests_that_the_drain_cuts_off_give_their_slots_back() {
+    let redis = Redis::start(&[]);
+    let slots = "[policies.slots]\nconcurrency = 9\nkey = \"global\"\n";
+    let slots = limits(slots, &redis);
+    // It accepts no connection, so it never answers.
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = format!("http://{}", upstream.local_addr().unwrap());
+    let mut arguments = vec![slots.path(), "--upstream", &upstream];
+    arguments.extend(["--lame-duck", "0s", "--drain", "100ms"]);
+    let server = Server::start(&arguments);
+    let ask = |request: &[u8]| {
+        let mut client = TcpStream::connect(&server.clients).unwrap();
+        client.write_all(request).unwrap();
+        client
+    };
+    let get = format!("GET / HTTP/1.1\r\n{HOST}\r\n");
+    let clients = [ask(get.as_bytes()), ask(get.as_bytes()), ask(&request())];
+    let taken = || {
+        let set = "ratelimit:1:{global}:slots:concurrency/second";
+        format!("{:?}", redis.ask(&["ZCARD", set]))
+    };
+    until("each request holds a slot", || taken() == "int(3)");
+    let log = stop(server);
+    assert!(log.contains("requests have not ended in time"), "{log}");
+    assert_eq!(taken(), "int(0)");
+    drop(clients);
+}
+
+#[test]
+fn units_that_no_request_has_spent_are_given_back() {
+    let redis = Redis::start(&[]);
+    let window = "algorithm = \"fixed-window\"\nquota = \"1000000/day\"\nkey = \"global\"\n";
+    let window = limits(&format!("[policies.units]\n{window}"), &redis);
+    let leases = format!(
+        "{}lease = \"1s\"\n",
+        std::fs::read_to_string(window.path()).unwrap()
+    );
+    std::fs::write(window.path(), leases).unwrap();
+    let server = Server::start(&[window.path(), "--sample", "--lame-duck", "0s"]);
+    let used = || {
+        let state = "ratelimit:1:{global}:units:fixed-window/day";
+        // What leases keep is before the window and its count.
+        let state = text(&redis.ask(&["GET", state]));
+        let window = state.rsplit(';').next().unwrap();
+        window.split(' ').nth(1).unwrap().to_owned()
+    };
+    let mut asked = 0;
+    // Units are leased ahead of the requests, once there are many.
+    while asked < 20 || used() == asked.to_string() {
+        assert!(get(&server.clients, "/", HOST).starts_with("HTTP/1.1 200 "));
+        asked += 1;
+    }
+    stop(server);
+    assert_eq!(used(), asked.to_string());
+}
