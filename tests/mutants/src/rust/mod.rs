@@ -165,7 +165,7 @@ struct Row {
     survived: usize,
 }
 
-/// Tries as many mutants of each part as this, those of the parts by turns.
+/// Tries as many mutants of each part as this.
 pub(crate) fn run(
     count: usize,
     seed: u64,
@@ -194,8 +194,8 @@ pub(crate) fn run(
     // All are asked by the tests next to them before any is asked by others, which take longer.
     let most = parts.iter().flatten().map(|mutant| mutant.tests().len());
     for round in 0..most.max().unwrap_or_default() {
-        for turn in 0..count {
-            for mutant in parts.iter().filter_map(|mutants| mutants.get(turn)) {
+        for mutants in &parts {
+            for mutant in mutants {
                 if equal.reason(&mutant.file, &mutant.change).is_some() {
                     continue;
                 }
