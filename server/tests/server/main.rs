@@ -9,6 +9,7 @@ mod envoy;
 mod failing;
 mod floods;
 mod forwarding;
+mod from_nginx;
 mod grpc;
 mod hostile;
 mod limits;
