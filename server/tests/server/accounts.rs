@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use tower_ratelimit_testing::servers::redis::{Server as Redis, text, until};
 
-use super::floods::request;
+use super::floods::{GO_AWAY, request};
 use super::process::{HOST, Server, get};
 use super::program::File;
 
@@ -23,6 +23,17 @@ fn stop(mut server: Server) -> String {
     let mut lines = server.child.stderr.take().unwrap();
     lines.read_to_string(&mut log).unwrap();
     log
+}
+
+/// Returns the kinds of these frames of HTTP/2.
+fn kinds(mut frames: &[u8]) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = frames {
+        kinds.push(*kind);
+        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        frames = rest.get(length..).unwrap_or_default();
+    }
+    kinds
 }
 
 #[test]
@@ -51,7 +62,11 @@ fn requests_that_the_drain_cuts_off_give_their_slots_back() {
     let log = stop(server);
     assert!(log.contains("requests have not ended in time"), "{log}");
     assert_eq!(taken(), "int(0)");
-    drop(clients);
+    // The client of HTTP/2 was told to go.
+    let [_, _, mut client] = clients;
+    let mut frames = Vec::new();
+    let _ = client.read_to_end(&mut frames);
+    assert!(kinds(&frames).contains(&GO_AWAY), "{:?}", kinds(&frames));
 }
 
 #[test]
