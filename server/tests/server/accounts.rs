@@ -1,7 +1,8 @@
-//! What a server that stops leaves in Redis.
+//! What servers know and leave in Redis.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 
 use tower_ratelimit_testing::servers::redis::{Server as Redis, text, until};
 
@@ -95,4 +96,42 @@ fn units_that_no_request_has_spent_are_given_back() {
     }
     stop(server);
     assert_eq!(used(), asked.to_string());
+}
+
+#[test]
+fn servers_that_are_counted_know_of_each_other_and_others_have_the_number_of_a_variable() {
+    let redis = Redis::start(&[]);
+    let url = File::new("redis-url", &format!("{}\n", redis.url()));
+    let file = |nodes: &str| {
+        let policy = "[policies.a]\nquota = \"8/day\"\nkey = \"global\"\n";
+        let text = format!(
+            "{policy}[store]\nredis = {{ file = {:?} }}\nnodes = {nodes}\n",
+            url.path()
+        );
+        File::new("limits.toml", &text)
+    };
+    let counted = file("\"live\"");
+    let servers = [(); 2].map(|()| Server::start(&[counted.path(), "--sample"]));
+    let tells = |server: &Server, nodes: u32| {
+        let line = format!("\nratelimit_store_nodes{{store=\"redis\"}} {nodes}\n");
+        server.ops("/metrics", HOST).contains(&line)
+    };
+    for server in &servers {
+        server.wait_until_ready_is(200);
+        until("each knows of both", || tells(server, 2));
+    }
+    let fixed = file("{ env = \"REPLICAS\" }");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    program.env_clear().env("REPLICAS", "4");
+    let server = Server::run(
+        program,
+        &["--listen", "127.0.0.1:0", fixed.path(), "--sample"],
+    );
+    assert!(get(&server.clients, "/", HOST).contains("\"a\";q=8;"));
+    assert!(tells(&server, 4));
+    redis.kill();
+    // A quarter of the limit.
+    until("it decides by itself", || {
+        get(&server.clients, "/", HOST).contains("\"a\";q=2;")
+    });
 }

@@ -327,12 +327,14 @@ async fn a_trace_has_the_same_answers_as_theirs() {
     );
 }
 
+/// The entries of a descriptor, and a limit of its own.
+type Asked<'a> = (&'a [(&'a str, &'a str)], Option<(u32, RateLimitUnit)>);
+
 /// The keys that collide there: each pair has one counter of theirs, and two of ours.
 #[tokio::test]
 async fn keys_that_collide_there_are_the_differences_that_there_are() {
     let minute = (1, RateLimitUnit::Minute);
     let same_second = (1, RateLimitUnit::Hour);
-    type Asked<'a> = (&'a [(&'a str, &'a str)], Option<(u32, RateLimitUnit)>);
     let pairs: [[Asked<'_>; 2]; 4] = [
         // Texts that are equal once they are joined by `_`.
         [(&[("a_b", "c")], None), (&[("a", "b_c")], None)],
