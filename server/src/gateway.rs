@@ -44,14 +44,21 @@ pub struct Gateway {
     forwarding: Option<BoxCloneSyncService<Request<Arriving>, Response<Body>, Infallible>>,
     /// How long a client may send nothing of a body that the limits read.
     stalled_after: Duration,
+    /// Shared, since each request has a copy of the gateway.
+    asked: Arc<Asked>,
+    rate_limits: Option<RateLimits>,
+    spans: Option<Spans>,
+}
+
+/// What decides about questions.
+#[derive(Clone)]
+struct Asked {
     /// Answers whether a request is within its limits.
     decider: question::Decider,
     /// What answers in place of a store that has not, if it is elsewhere.
     late: Option<Arc<Late>>,
     /// How long a question of Envoy may take that says nothing of that.
     time: Duration,
-    rate_limits: Option<RateLimits>,
-    spans: Option<Spans>,
 }
 
 impl Gateway {
@@ -82,9 +89,11 @@ impl Gateway {
         Self {
             forwarding,
             stalled_after: stalled_after.unwrap_or_default(),
-            decider: decider(&limits.layer()),
-            late: Late::of(&limits),
-            time: Options::default().time,
+            asked: Arc::new(Asked {
+                decider: decider(&limits.layer()),
+                late: Late::of(&limits),
+                time: Options::default().time,
+            }),
             limits,
             refusals: Refusals::new(REFUSALS),
             rate_limits: None,
@@ -106,7 +115,14 @@ impl Gateway {
 
     /// Gives a question of Envoy that does not say its time this much: 15 ms, if nothing else is set.
     pub fn time(self, time: Duration) -> Self {
-        Self { time, ..self }
+        let asked = Asked {
+            time,
+            ..Asked::clone(&self.asked)
+        };
+        Self {
+            asked: Arc::new(asked),
+            ..self
+        }
     }
 
     /// Logs this many refusals in each second for each policy.
@@ -141,7 +157,7 @@ impl Gateway {
         let mut request = Request::from_parts(parts, ());
         let response = match body.read(&self.limits.read_json(), &mut request) {
             Ok(()) => {
-                let deadline = deadline.unwrap_or_else(|| Deadline::after(self.time));
+                let deadline = deadline.unwrap_or_else(|| Deadline::after(self.asked.time));
                 request.extensions_mut().insert(deadline);
                 self.decide_in_time(request, counted, deadline).await
             }
@@ -157,8 +173,8 @@ impl Gateway {
         counted: &Counted,
         deadline: Deadline,
     ) -> Response<Body> {
-        let asked = |request| question::decide(self.decider.clone(), request, counted);
-        let (Some(late), Some(moment)) = (&self.late, deadline.moment()) else {
+        let asked = |request| question::decide(self.asked.decider.clone(), request, counted);
+        let (Some(late), Some(moment)) = (&self.asked.late, deadline.moment()) else {
             return asked(request).await;
         };
         let left = moment.saturating_duration_since(Instant::now());
@@ -285,7 +301,7 @@ impl Gateway {
             return not_found();
         }
         if question::is_one(request.uri()) {
-            return question::answer(self.decider, request.map(drop), counted).await;
+            return question::answer(self.asked.decider.clone(), request.map(drop), counted).await;
         }
         match request.uri().path() {
             // If a proxy sends the address of a client, the client has sent the request.

@@ -78,7 +78,10 @@ pub fn router(
     servers: Vec<(&'static str, Server)>,
 ) -> Router {
     let layer = limits.layer();
-    let publisher = Publisher::new(layer.monitor());
+    let mut publisher = Publisher::new(layer.monitor());
+    if let Some(its) = limits.config().concurrency() {
+        publisher = publisher.concurrency(its.concurrency());
+    }
     let metrics = Metrics::new(publisher, rate_limits.clone(), servers.clone());
     let status = {
         let (limits, phase) = (limits.clone(), phase.clone());

@@ -122,3 +122,22 @@ fn read(path: &Path) -> Result<Arc<str>, String> {
     }
     Ok(text.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_file_is_followed_without_a_signal() {
+        let path = std::env::temp_dir().join(format!("ratelimitd-token-{}", std::process::id()));
+        fs::write(&path, "0123456789abcdef\n").unwrap();
+        let token = Token::read(&path).unwrap();
+        let following = tokio::spawn(token.clone().follow());
+        fs::write(&path, "fedcba9876543210\n").unwrap();
+        assert!(token.is(b"0123456789abcdef"));
+        sleep(2 * AGAIN).await;
+        assert!(token.is(b"fedcba9876543210") && !token.is(b"0123456789abcdef"));
+        following.abort();
+        fs::remove_file(path).unwrap();
+    }
+}

@@ -45,7 +45,7 @@ impl Drop for Other {
     }
 }
 
-async fn until_there_are(nodes: u32, limiter: &Limiter) {
+pub(crate) async fn until_there_are(nodes: u32, limiter: &Limiter) {
     until("the number of nodes", || {
         limiter.snapshot().store.nodes == Some(nodes)
     })

@@ -11,6 +11,7 @@ use tower_ratelimit::{
     Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog, StoreError, TokenBucket,
 };
 
+use crate::counted_nodes::until_there_are;
 use crate::scene::{self, MINUTE, daily, every, key_on_each, limiter, patient, story, used};
 use crate::slots::at_once;
 use crate::support::redis::{Cluster, Server};
@@ -119,6 +120,19 @@ async fn these_commands_are_all_that_is_needed() {
     // A user without that permission works without the server's version.
     let connected = patient().connect(&url).await;
     connected.unwrap_or_else(|error| panic!("{}", story(&error)));
+}
+
+#[tokio::test]
+async fn nodes_are_counted_by_these_commands() {
+    let server = Server::start(&[]);
+    allow(&server, &[], None);
+    let store = patient().nodes_live().open(url_of(&server)).unwrap();
+    let limiter = limiter(&store, [daily("a", 9)]);
+    until_there_are(1, &limiter).await;
+    // It is the user's own count, and not one of a store that failed.
+    assert!(limiter.check("ann", 1).await.unwrap().is_allowed());
+    let nodes: u64 = scene::ask(&server, &["ZCARD", "ratelimit:1:{nodes}"]);
+    assert_eq!(nodes, 1);
 }
 
 #[tokio::test]

@@ -234,10 +234,7 @@ impl Serve {
         let bounds = server::Bounds::from(&self.bounds);
         let server =
             |certificate| Server::new(bounds.clone(), phase.subscribe()).over_tls(certificate);
-        let gateway = Gateway::new(limits.clone(), upstream.clone());
-        let gateway = gateway.log_refusals(self.log_refusals);
-        let gateway = gateway.answer_descriptors(rate_limits.clone());
-        let gateway = gateway.time(self.descriptors.time());
+        let gateway = self.gateway(&limits, upstream, rate_limits.clone());
         let gateway = gateway.trace(export.as_ref().map(Export::spans));
         let mut listeners = Vec::new();
         if let Some(socket) = socket {
@@ -290,6 +287,18 @@ impl Serve {
                 Err("a second signal ends the program at once".into())
             }
         }
+    }
+
+    fn gateway(
+        &self,
+        limits: &Limits,
+        upstream: Option<Upstream>,
+        rate_limits: Option<RateLimits>,
+    ) -> Gateway {
+        Gateway::new(limits.clone(), upstream)
+            .log_refusals(self.log_refusals)
+            .answer_descriptors(rate_limits)
+            .time(self.descriptors.time())
     }
 
     /// Returns the first phase, which ends once the store has answered.

@@ -49,8 +49,8 @@ impl StateFile {
         // A folder that cannot be written would be found at the end of the process, too late. The file itself is left alone: the
         // process may end before it serves, and another one may use it.
         let tried = beside(path, "tried");
-        let tries = File::create(&tried).and_then(|_| fs::remove_file(&tried));
-        tries.map_err(|error| wrong(path, &error))?;
+        let is_written = File::create(&tried).and_then(|_| fs::remove_file(&tried));
+        is_written.map_err(|error| wrong(path, &error))?;
         Ok(state)
     }
 
@@ -99,4 +99,21 @@ fn wrong(path: &Path, error: &io::Error) -> String {
         "--state: {}: {error}; write the path of a file in a folder that this user may write",
         path.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_file_is_written_each_minute_and_not_at_the_start() {
+        let path = std::env::temp_dir().join(format!("ratelimitd-state-{}", std::process::id()));
+        let state = StateFile::open(&path).unwrap();
+        let keeping = tokio::spawn(state.clone().keep());
+        assert!(!path.exists());
+        sleep(AGAIN + Duration::from_secs(1)).await;
+        assert_eq!(fs::read(&path).unwrap(), state.store.snapshot());
+        keeping.abort();
+        fs::remove_file(path).unwrap();
+    }
 }

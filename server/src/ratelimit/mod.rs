@@ -516,3 +516,40 @@ impl fmt::Debug for RateLimits {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use tower_ratelimit::MemoryStore;
+
+    use super::*;
+
+    /// The files of a volume of Kubernetes lead through a link, which is replaced.
+    #[tokio::test(start_paused = true)]
+    async fn the_swap_of_a_config_map_is_followed_without_a_signal() {
+        let name = format!("ratelimitd-configmap-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let version = |version: &str, domain: &str| {
+            fs::create_dir_all(folder.join(version)).unwrap();
+            let text = format!("domain: {domain}\ndescriptors: []\n");
+            fs::write(folder.join(version).join("shop.yaml"), text).unwrap();
+        };
+        version("..1", "shop");
+        symlink("..1", folder.join("..data")).unwrap();
+        symlink("..data/shop.yaml", folder.join("shop.yaml")).unwrap();
+        let store = MemoryStore::new();
+        let open = move |builder: LimiterBuilder| builder.store(store.clone()).build();
+        let limits = RateLimits::read(&folder, Options::default(), open).unwrap();
+        let following = tokio::spawn(limits.clone().follow());
+        assert_eq!(limits.status()["domains"], "shop");
+        version("..2", "market");
+        symlink("..2", folder.join("..data_tmp")).unwrap();
+        fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
+        sleep(3 * AGAIN).await;
+        assert_eq!(limits.status()["domains"], "market");
+        following.abort();
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,11 +1,12 @@
-//! What a server that stops leaves in Redis.
+//! What servers know and leave in Redis.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 
 use tower_ratelimit_testing::servers::redis::{Server as Redis, text, until};
 
-use super::floods::request;
+use super::floods::{GO_AWAY, request};
 use super::process::{HOST, Server, get};
 use super::program::File;
 
@@ -23,6 +24,17 @@ fn stop(mut server: Server) -> String {
     let mut lines = server.child.stderr.take().unwrap();
     lines.read_to_string(&mut log).unwrap();
     log
+}
+
+/// Returns the kinds of these frames of HTTP/2.
+fn kinds(mut frames: &[u8]) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = frames {
+        kinds.push(*kind);
+        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        frames = rest.get(length..).unwrap_or_default();
+    }
+    kinds
 }
 
 #[test]
@@ -51,7 +63,11 @@ fn requests_that_the_drain_cuts_off_give_their_slots_back() {
     let log = stop(server);
     assert!(log.contains("requests have not ended in time"), "{log}");
     assert_eq!(taken(), "int(0)");
-    drop(clients);
+    // The client of HTTP/2 was told to go.
+    let [_, _, mut client] = clients;
+    let mut frames = Vec::new();
+    let _ = client.read_to_end(&mut frames);
+    assert!(kinds(&frames).contains(&GO_AWAY), "{:?}", kinds(&frames));
 }
 
 #[test]
@@ -80,4 +96,42 @@ fn units_that_no_request_has_spent_are_given_back() {
     }
     stop(server);
     assert_eq!(used(), asked.to_string());
+}
+
+#[test]
+fn servers_that_are_counted_know_of_each_other_and_others_have_the_number_of_a_variable() {
+    let redis = Redis::start(&[]);
+    let url = File::new("redis-url", &format!("{}\n", redis.url()));
+    let file = |nodes: &str| {
+        let policy = "[policies.a]\nquota = \"8/day\"\nkey = \"global\"\n";
+        let text = format!(
+            "{policy}[store]\nredis = {{ file = {:?} }}\nnodes = {nodes}\n",
+            url.path()
+        );
+        File::new("limits.toml", &text)
+    };
+    let counted = file("\"live\"");
+    let servers = [(); 2].map(|()| Server::start(&[counted.path(), "--sample"]));
+    let tells = |server: &Server, nodes: u32| {
+        let line = format!("\nratelimit_store_nodes{{store=\"redis\"}} {nodes}\n");
+        server.ops("/metrics", HOST).contains(&line)
+    };
+    for server in &servers {
+        server.wait_until_ready_is(200);
+        until("each knows of both", || tells(server, 2));
+    }
+    let fixed = file("{ env = \"REPLICAS\" }");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    program.env_clear().env("REPLICAS", "4");
+    let server = Server::run(
+        program,
+        &["--listen", "127.0.0.1:0", fixed.path(), "--sample"],
+    );
+    assert!(get(&server.clients, "/", HOST).contains("\"a\";q=8;"));
+    assert!(tells(&server, 4));
+    redis.kill();
+    // A quarter of the limit.
+    until("it decides by itself", || {
+        get(&server.clients, "/", HOST).contains("\"a\";q=2;")
+    });
 }

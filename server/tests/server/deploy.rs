@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::descriptors::calls::post;
 use super::process::{HOST, Server};
 use super::program::{File, printed_with};
 
@@ -94,7 +95,11 @@ fn the_folder_of_the_limits_is_mounted_and_not_the_file() {
 fn the_dashboard_and_the_alerts_name_metrics_that_there_are() {
     let page = read("crates/ops/docs/metrics.md");
     let mut known: BTreeSet<_> = words(&page, "ratelimit_");
-    let server = Server::start(&["--sample"]);
+    let limits = "[[envoy]]\ndomain = \"shop\"\nentries = [\"tenant\"]\nquota = \"9/minute\"\n";
+    let limits = File::new("limits.toml", limits);
+    let server = Server::start(&[limits.path()]);
+    let question = "{\"domain\":\"shop\",\"descriptors\":[{\"entries\":[{\"key\":\"tenant\",\"value\":\"a\"}]}]}";
+    assert_eq!(post(&server.clients, "/json", question).0, 200);
     let scraped = server.ops("/metrics", HOST);
     known.extend(words(&scraped, "ratelimitd_"));
     // Of a listener over TLS alone.

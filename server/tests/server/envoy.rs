@@ -537,3 +537,39 @@ async fn a_question_that_the_store_does_not_answer_in_time_is_decided_as_each_po
     }
     assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
 }
+
+#[tokio::test]
+async fn plans_and_operations_of_the_file_decide() {
+    let file = "default_plan = \"free\"\nplan_of = { header = \"x-plan\", from = \"192.0.2.0/24\" }\n\
+        [policies.day]\nquota = \"1/day\"\nkey = \"client_ip\"\n\
+        [policies.operations]\nkey = \"client_ip\"\noperation = { header = \"x-operation\" }\n\
+        operations = { write = \"1/day\", other = \"9/day\" }\n\
+        [plans.free]\nday = 1\n[plans.pro]\nday = 3\n";
+    let envoy = Envoy::before(file).await;
+    for (peer, headers, expected) in [
+        ("192.0.2.1", &[("x-plan", "free")][..], 200),
+        ("192.0.2.1", &[("x-plan", "free")], 429),
+        (
+            "192.0.2.2",
+            &[("x-plan", "pro"), ("x-operation", "write")],
+            200,
+        ),
+        (
+            "192.0.2.2",
+            &[("x-plan", "pro"), ("x-operation", "write")],
+            429,
+        ),
+        (
+            "192.0.2.2",
+            &[("x-plan", "pro"), ("x-operation", "read")],
+            200,
+        ),
+        // From elsewhere the header tells no plan.
+        ("198.51.100.1", &[("x-plan", "pro")], 200),
+        ("198.51.100.1", &[("x-plan", "pro")], 429),
+    ] {
+        let answer = envoy.ask(from(peer, joined(headers))).await.unwrap();
+        let status = denied(&answer).map_or(200, |(status, ..)| status);
+        assert_eq!(status, expected, "{peer} {headers:?}");
+    }
+}

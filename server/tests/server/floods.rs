@@ -20,7 +20,7 @@ const GET: &[u8] = b"\x82\x86\x84\x41\x01a";
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
-const GO_AWAY: u8 = 7;
+pub(crate) const GO_AWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 
 const END_STREAM: u8 = 1;

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tower_ratelimit_testing::servers::redis::Server as Redis;
 
 use super::floods::{greeting, resets};
 use super::program::File;
@@ -227,6 +228,65 @@ fn a_store_that_is_away_at_the_start_makes_the_server_unready() {
 
     let server = Server::start(&[file.path(), "--ready-without-store"]);
     assert_eq!(server.healthcheck().0, Some(0));
+}
+
+#[test]
+fn a_store_that_comes_up_makes_the_server_ready_and_one_that_goes_away_does_not_unmake_it() {
+    let mut redis = Redis::start(&[]);
+    let limits = "[policies.address]\nquota = \"100/minute\"\nkey = \"client_ip\"\n";
+    let text = format!("{limits}[store]\nredis = \"{}\"\n", redis.url());
+    let file = File::new("limits.toml", &text);
+    redis.kill();
+    let server = Server::start(&[file.path(), "--sample"]);
+    server.wait_until_ready_is(503);
+    redis.restart();
+    server.wait_until_ready_is(200);
+    redis.kill();
+    // The first of these find out that it is away.
+    for _ in 0..10 {
+        assert_eq!(status(&get(&server.clients, "/", HOST)), "200");
+    }
+    let metrics = server.ops("/metrics", HOST);
+    assert!(
+        metrics.contains("\nratelimit_store_up{store=\"redis\"} 0\n"),
+        "{metrics}"
+    );
+    assert_eq!(status(&server.ops("/readyz", HOST)), "200");
+}
+
+#[test]
+fn operators_change_limits_only_where_the_flag_lets_them() {
+    let block = |server: &Server| {
+        let body = "{\"key\":\"127.0.0.1\",\"seconds\":60}";
+        let head = format!(
+            "POST /dashboard/block HTTP/1.1\r\n{HOST}content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut operator = TcpStream::connect(&server.operators).unwrap();
+        operator.write_all((head + body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        operator.read_to_string(&mut answer).unwrap();
+        status(&answer).to_owned()
+    };
+    let server = Server::start(&["--sample"]);
+    assert_eq!(block(&server), "403");
+    assert_eq!(status(&get(&server.clients, "/", HOST)), "200");
+    let server = Server::start(&["--sample", "--ops-writable"]);
+    assert_eq!(block(&server), "200");
+    assert_eq!(status(&get(&server.clients, "/", HOST)), "429");
+}
+
+#[test]
+fn the_metrics_have_the_concurrency_of_the_file() {
+    let limits = "[policies.address]\nquota = \"100/minute\"\nkey = \"client_ip\"\n";
+    let text = format!("{limits}[concurrency]\nstart = 7\nleast = 7\nmost = 7\n");
+    let file = File::new("limits.toml", &text);
+    let server = Server::start(&[file.path(), "--sample"]);
+    let metrics = server.ops("/metrics", HOST);
+    let limit = metrics
+        .lines()
+        .find(|line| line.starts_with("ratelimit_concurrency_limit{"));
+    assert!(limit.is_some_and(|line| line.ends_with(" 7")), "{metrics}");
 }
 
 #[test]

@@ -202,44 +202,6 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
             "--upstream: \"ftp://a\" is neither http nor https",
         ),
         (
-            &["serve", "--listen", "none", "--sample"],
-            "--sample: --listen is none",
-        ),
-        (
-            &["serve", "--listen", "none", "--upstream", "http://a"],
-            "leave out --upstream",
-        ),
-        (
-            &["serve", "--ops", "none", "--ops-token-file", state.path()],
-            "--ops-token-file: --ops is none",
-        ),
-        (
-            &["serve", "--ops", "none", "--ops-hosts", "a"],
-            "--ops-hosts: --ops is none",
-        ),
-        (
-            &["serve", "--ops", "none", "--ops-writable"],
-            "leave out --ops-writable",
-        ),
-        (
-            &[
-                "serve",
-                "--upstream",
-                "http://a",
-                "--upstream-ca",
-                "no-such-file",
-            ],
-            "--upstream-ca: the URL of --upstream is not one of https",
-        ),
-        (
-            &["serve", "--ratelimit-config", ".", "--listen", "none"],
-            "--ratelimit-config: nothing can ask",
-        ),
-        (
-            &["serve", "--ratelimit-config", ".", "--sample"],
-            "--ratelimit-config: nothing can ask",
-        ),
-        (
             &["serve", "--charge-refused"],
             "--charge-refused is about descriptors",
         ),
@@ -272,6 +234,54 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
 }
 
 #[test]
+fn flags_that_another_one_leaves_without_an_effect_are_refused() {
+    for (arguments, expected) in [
+        (
+            &["serve", "--listen", "none", "--sample"][..],
+            "--sample: --listen is none",
+        ),
+        (
+            &["serve", "--listen", "none", "--upstream", "http://a"],
+            "leave out --upstream",
+        ),
+        (
+            &["serve", "--ops", "none", "--ops-token-file", "token"],
+            "--ops-token-file: --ops is none",
+        ),
+        (
+            &["serve", "--ops", "none", "--ops-hosts", "a"],
+            "--ops-hosts: --ops is none",
+        ),
+        (
+            &["serve", "--ops", "none", "--ops-writable"],
+            "leave out --ops-writable",
+        ),
+        (
+            &[
+                "serve",
+                "--upstream",
+                "http://a",
+                "--upstream-ca",
+                "no-such-file",
+            ],
+            "--upstream-ca: the URL of --upstream is not one of https",
+        ),
+        (
+            &["serve", "--ratelimit-config", ".", "--listen", "none"],
+            "--ratelimit-config: nothing can ask",
+        ),
+        (
+            &["serve", "--ratelimit-config", ".", "--sample"],
+            "--ratelimit-config: nothing can ask",
+        ),
+    ] {
+        let (code, error) = failed(arguments, &[]);
+        assert_eq!(code, Some(1), "{arguments:?} {error}");
+        assert!(error.contains(expected), "{arguments:?} {error}");
+    }
+}
+
+#[test]
 fn credentials_in_the_url_of_the_upstream_are_refused_and_not_shown() {
     for url in [
         "http://ann:hunter2@a",
@@ -289,11 +299,11 @@ fn credentials_in_the_url_of_the_upstream_are_refused_and_not_shown() {
 #[test]
 fn a_token_that_other_users_may_read_is_told() {
     let token = File::new("token", "0123456789abcdef\n");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = taken.local_addr().unwrap().to_string();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
     for (mode, expected) in [(0o644, true), (0o640, false)] {
         fs::set_permissions(token.path(), PermissionsExt::from_mode(mode)).unwrap();
-        let arguments = ["serve", "--listen", &taken, "--ops-token-file"];
+        let arguments = ["serve", "--listen", &address, "--ops-token-file"];
         let (code, error) = failed(&[&arguments[..], &[token.path()]].concat(), &[]);
         assert_eq!(code, Some(1), "{error}");
         let is_told = error.contains("--ops-token-file: ") && error.contains("`chmod o-r`");

@@ -314,7 +314,7 @@ fn the_program_checks_and_explains_a_directory() {
 }
 
 /// Returns the status and the body of the response.
-pub(super) fn post(address: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) fn post(address: &str, path: &str, body: &str) -> (u16, String) {
     let mut client = TcpStream::connect(address).unwrap();
     let length = body.len();
     let head = format!(
@@ -426,6 +426,65 @@ fn what_is_decided_is_counted_under_our_names_or_theirs() {
         assert!(status.contains("\"domains\":\"shop\""), "{status}");
         // Without a file of limits, nothing else is limited.
         assert!(!metrics.contains("policy=\"address\""), "{metrics}");
+    }
+}
+
+#[test]
+fn the_metrics_have_values_where_the_file_says_so_and_what_fails() {
+    let file = "
+domain: shop
+descriptors:
+- key: tenant
+  detailed_metric: true
+  rate_limit: { unit: hour, requests_per_unit: 9 }
+- key: path
+  value_to_metric: true
+  descriptors:
+  - key: user
+    descriptors:
+    - key: method
+      shadow_mode: true
+      rate_limit: { unit: hour, requests_per_unit: 0 }
+";
+    for (names, expected) in [
+        (
+            "own",
+            [
+                "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"tenant_gold\",outcome=\"asked\"} 1",
+                "ratelimitd_descriptor_units_total{domain=\"shop\",descriptor=\"path_/a.user.method\",outcome=\"asked\"} 1",
+                "ratelimitd_descriptor_config_error 1",
+            ],
+        ),
+        (
+            "envoy",
+            [
+                "ratelimit_service_rate_limit_total_hits{domain=\"shop\",key1=\"tenant_gold\"} 1",
+                "ratelimit_service_rate_limit_shadow_mode{domain=\"shop\",key1=\"path_/a\",key2=\"user.method\"} 1",
+                "ratelimit_service_config_load_error 1",
+            ],
+        ),
+    ] {
+        let folder = Folder::of(&[("shop.yaml", file)]);
+        let server = Server::start(&["--ratelimit-config", folder.path(), "--stats", names]);
+        for entries in [
+            "{\"key\":\"tenant\",\"value\":\"gold\"}",
+            "{\"key\":\"path\",\"value\":\"/a\"},{\"key\":\"user\",\"value\":\"ann\"},{\"key\":\"method\",\"value\":\"GET\"}",
+        ] {
+            let question =
+                format!("{{\"domain\":\"shop\",\"descriptors\":[{{\"entries\":[{entries}]}}]}}");
+            assert_eq!(post(&server.clients, "/json", &question).0, 200);
+        }
+        folder.write("shop.yaml", "domain: [");
+        server.signal("HUP");
+        let begun = Instant::now();
+        for line in expected {
+            let line = format!("\n{line}\n");
+            // The signal is on its way.
+            while !server.ops("/metrics", HOST).contains(&line) {
+                let metrics = server.ops("/metrics", HOST);
+                assert!(begun.elapsed() < LONG, "{line} is not in\n{metrics}");
+            }
+        }
     }
 }
 

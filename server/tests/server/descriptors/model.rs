@@ -1,7 +1,8 @@
 //! The same requests through our service and through a slow and obvious model of theirs.
 //!
 //! The trace has none of the keys that collide there and not here: texts that are equal once they are joined by `_`; windows of two
-//! units that begin in the same second; a limit of the request and that of the file. The name of a counter keeps these apart.
+//! units that begin in the same second; a limit of the request and that of the file. The name of a counter keeps these apart. A second
+//! test asks for these alone.
 
 use std::collections::HashMap;
 use std::env;
@@ -324,4 +325,70 @@ async fn a_trace_has_the_same_answers_as_theirs() {
         unknown == 0 && passed > requests / 5 && refused > requests / 5,
         "{codes:?}"
     );
+}
+
+/// The entries of a descriptor, and a limit of its own.
+type Asked<'a> = (&'a [(&'a str, &'a str)], Option<(u32, RateLimitUnit)>);
+
+/// The keys that collide there: each pair has one counter of theirs, and two of ours.
+#[tokio::test]
+async fn keys_that_collide_there_are_the_differences_that_there_are() {
+    let minute = (1, RateLimitUnit::Minute);
+    let same_second = (1, RateLimitUnit::Hour);
+    let pairs: [[Asked<'_>; 2]; 4] = [
+        // Texts that are equal once they are joined by `_`.
+        [(&[("a_b", "c")], None), (&[("a", "b_c")], None)],
+        [(&[("a", "b_c_d")], None), (&[("a", "b"), ("c", "d")], None)],
+        // Windows of two units that begin in the same second: the unit is no part of the name.
+        [
+            (&[("a", "x")], Some(minute)),
+            (&[("a", "x")], Some(same_second)),
+        ],
+        // A limit of the request and that of the file.
+        [(&[("a", "y")], None), (&[("a", "y")], Some(minute))],
+    ];
+    let file = "
+domain: shop
+descriptors:
+- key: a_b
+  rate_limit: { unit: minute, requests_per_unit: 1 }
+- key: a
+  rate_limit: { unit: minute, requests_per_unit: 1 }
+  descriptors:
+  - key: c
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+";
+    let scene = Scene::with(
+        file,
+        Options {
+            charge_refused: true,
+            ..Options::default()
+        },
+    );
+    let mut theirs: HashMap<String, u32> = HashMap::new();
+    let mut differences = Vec::new();
+    for pair in pairs {
+        for (entries, own) in pair {
+            let asked = descriptor(entries);
+            let asked = own.map_or(asked.clone(), |(limit, unit)| asked.under(limit, unit));
+            let ours = scene.ask(vec![asked]).await.overall_code();
+            let joined = entries.iter().map(|(key, value)| format!("{key}_{value}_"));
+            // All windows of the trace begin at `START`.
+            let name = format!("shop_{}{START}", joined.collect::<String>());
+            let counter = theirs.entry(name).or_default();
+            *counter += 1;
+            let expected = if *counter > 1 {
+                Code::OverLimit
+            } else {
+                Code::Ok
+            };
+            if ours != expected {
+                assert_eq!((ours, expected), (Code::Ok, Code::OverLimit), "{entries:?}");
+                differences.push((entries, own));
+            }
+        }
+    }
+    // The second of each pair.
+    let expected: Vec<_> = pairs.into_iter().map(|[_, second]| second).collect();
+    assert_eq!(differences, expected);
 }
