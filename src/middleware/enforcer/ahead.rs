@@ -167,9 +167,9 @@ impl LookingAhead {
                 // It leaves the line again.
                 Verdict::Pending(_) => None,
                 Verdict::Pass(_) | Verdict::Hold(..) => {
-                    let mut charged =
-                        ReservationGuard::of(&enforcer.limiter, &self.charges, &outcomes);
-                    charged.settle(|_| RealCost::Units(0));
+                    let (limiter, charges) = (&enforcer.limiter, &self.charges);
+                    let mut held = ReservationGuard::of(limiter, charges, |_| true, &outcomes);
+                    held.settle(|_| RealCost::Units(0));
                     None
                 }
                 refusal @ Verdict::Refuse(_) => {
