@@ -242,6 +242,33 @@ fn tenants_that_nothing_knows_are_one_together() {
     assert!(error.to_string().contains("declare the plans"), "{error}");
 }
 
+/// The plan of a tenant is named by its requests, and an operator names its key alone.
+#[test]
+fn an_operator_blocks_no_crowd_in_place_of_a_tenant() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().unverified_together();
+    let policy = Policy::new("upstream", TokenBucket::per_second(10)).fair(fair);
+    let limiter = builder(policy, &clock).plans_by_name(Plans::new([Plan::new("known")]));
+    let limiter = limiter.build_local().unwrap();
+    let known = limiter.plan("known");
+    let is_blocked = |limiter: &LocalLimiter, name: &str| {
+        let decision = limiter.peek(tenant(name), 1).now();
+        decision.binding().unwrap().1.is_blocked()
+    };
+    limiter.block(tenant("ann"), Duration::from_secs(60)).now();
+    assert!(is_blocked(&known, "ann"));
+    assert!(!is_blocked(&limiter, "mallory"));
+    assert!(known.inspect(tenant("ann")).now().blocked_for().is_some());
+    assert!(limiter.unblock(tenant("ann")).now());
+    assert!(!is_blocked(&known, "ann"));
+
+    let unverified = Key::branch(Key::GLOBAL, &[Key::MISSING]);
+    limiter.block(unverified, Duration::from_secs(60)).now();
+    assert!(is_blocked(&limiter, "mallory"));
+    assert!(!is_blocked(&known, "ann"));
+    limiter.unblock(unverified).now();
+}
+
 #[test]
 fn large_requests_have_their_share_beside_small_ones() {
     for cost in [5, 50, 100] {
