@@ -636,6 +636,36 @@ fn limiters_over_one_store_divide_one_limit() {
     assert!(passes(&second, "ann"));
 }
 
+/// The state of a divided limit stays, under a new name and in the tenants that it had.
+#[test]
+fn a_limit_under_a_new_name_keeps_what_its_tenants_have_used() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().clock(clock.clone());
+    let bucket = TokenBucket::per_second(10);
+    let built = |policy: Policy| {
+        let builder = Limiter::builder().policy(policy.fair(Fair::new()));
+        builder.store(store.clone()).build_local().unwrap()
+    };
+    let before = built(Policy::new("upstream", bucket));
+    while passes(&before, "hog") {}
+    clock.advance(Duration::from_millis(200));
+    assert!(passes(&before, "ann"));
+    let after = built(Policy::new("model", bucket).was("upstream"));
+    assert!(!passes(&after, "hog") || !passes(&after, "hog"));
+    clock.advance(Duration::from_millis(200));
+    assert!(passes(&after, "ann"));
+}
+
+#[test]
+fn nodes_without_a_shared_store_divide_a_limit_first() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::per_second(20);
+    let limiter = builder(policy(bucket), &clock).nodes(2);
+    let limiter = limiter.build_local().unwrap();
+    let had = play(&limiter, &clock, &[asker(500.0), asker(50.0)], (2.0, 22.0));
+    assert!(had.iter().all(|had| (4.7..5.3).contains(had)), "{had:?}");
+}
+
 fn refused(policy: Policy) -> ConfigError {
     Limiter::builder().policy(policy).build().unwrap_err()
 }
