@@ -188,12 +188,11 @@ impl GuardedRequest {
         outcomes: &Outcomes,
         request: &mut Request<B>,
     ) -> Option<Self> {
-        let reserved = charges.iter().filter(|charge| charge.is_reserved);
-        let mut reservation = ReservationGuard::of(limiter, reserved, outcomes);
+        let settles = |charge: &Charge| charge.is_reserved;
+        let reservation = ReservationGuard::of(limiter, charges, settles, outcomes);
         if reservation.is_empty() {
             return None;
         }
-        reservation.spill_among(charges);
         let prompt = settlements
             .reads_bodies()
             .then(|| declared_length(request.headers()));

@@ -33,6 +33,7 @@ mod forwarding;
 mod full_store;
 mod fuzzed;
 mod gone;
+mod guaranteed;
 mod handlers;
 mod inner_fields;
 mod keys;

@@ -407,6 +407,32 @@ async fn every_shared_key_has_tenants_of_its_own() {
     assert!(limiter.check(of_a, 1).await.unwrap().is_allowed());
 }
 
+/// A shared key may have an override from before its limit was divided.
+#[tokio::test]
+async fn an_override_of_a_shared_key_ends() {
+    let server = Server::start(&[]);
+    let bucket = |burst| TokenBucket::per_second(100).burst(burst);
+    let open = |policy| {
+        let builder = Limiter::builder().policy(without_a_standby(policy));
+        builder.store(store(&server)).build().unwrap()
+    };
+    let whole = open(Policy::new("upstream", bucket(10)));
+    let hour = Duration::from_secs(3_600);
+    let overriding = whole.override_limit("upstream", Key::GLOBAL, bucket(5), hour);
+    overriding.unwrap().await.unwrap();
+
+    let divided = open(Policy::new("upstream", bucket(10)).fair(Fair::new()));
+    let limit = async || {
+        let decision = divided.peek(tenant("ann"), 1).await.unwrap();
+        let (_, outcome) = decision.policies().next().unwrap();
+        outcome.limit()
+    };
+    assert_eq!(limit().await, 5);
+    let ended = divided.end_override("upstream", Key::GLOBAL).unwrap();
+    ended.await.unwrap();
+    assert_eq!(limit().await, 10);
+}
+
 /// What a thousand tenants leave at a server is gone when it makes no difference any more.
 #[tokio::test]
 async fn tenants_are_bounded_and_expire() {

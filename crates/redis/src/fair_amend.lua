@@ -6,10 +6,12 @@
 local now, shortest = moment(ARGV[1])
 local verb = ARGV[2]
 
+-- All are read before any is written, so that data that cannot be read leaves the others as they are.
+local opened = {}
 for index = 1, #KEYS, 2 do
   local at = 6 * index - 3
-  local key, rule, amount, lasts = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
-  local limit, tenants_key, field = ARGV[at + 3] + 0, KEYS[index + 1], ARGV[at + 11]
+  local key, rule, limit = KEYS[index], rules[ARGV[at]], ARGV[at + 3] + 0
+  local tenants_key, field = KEYS[index + 1], ARGV[at + 11]
   local scale = {limit = limit, fill = ARGV[at + 7] + 0, active_for = ARGV[at + 8] + 0, tenants = ARGV[at + 9] + 0}
   local policy = {rule, false, limit, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
   if verb == 'reset' then
@@ -21,8 +23,14 @@ for index = 1, #KEYS, 2 do
       redis.call('DEL', tenants_key)
     end
   end
-  local state, marks, found, _, _, _, _, a, b, c, d = open(policy, key, now, false)
-  local tenants = shares.load(tenants_key, scale, field)
+  opened[index] = {shares.load(tenants_key, scale, field), open(policy, key, now, false)}
+end
+
+for index = 1, #KEYS, 2 do
+  local at = 6 * index - 3
+  local key, rule, amount, lasts = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
+  local field, longest = ARGV[at + 11], nil
+  local tenants, state, marks, found, _, _, _, _, a, b, c, d = unpack(opened[index], 1, 12)
   local is_known = tenants.count > 0
   if verb == 'settle' then
     shares.use_up(tenants, field, ARGV[at + 10] + 0, amount, now)
@@ -33,6 +41,13 @@ for index = 1, #KEYS, 2 do
     redis.call('DEL', key)
     -- The marks stay.
     state, found = load(key), marks
+  elseif verb == 'end override' then
+    -- It was set before the limit was divided.
+    if marks and marks.own then
+      rule.refund(state, now, 0, a, b, c, d)
+      longest = marks.own.policys
+      marks.own = nil
+    end
   else
     shares.give_back(tenants, field, amount)
     if verb == 'refund' or now < lasts then
@@ -40,7 +55,7 @@ for index = 1, #KEYS, 2 do
     end
   end
   if found then
-    save(rule, key, state, words_of(state), marks, now, shortest, nil, a, b, c, d)
+    save(rule, key, state, words_of(state), marks, now, shortest, longest, a, b, c, d)
   end
   if is_known then
     shares.save(tenants, shortest)

@@ -24,6 +24,7 @@ use crate::error::StoreError;
 use crate::key::{AheadOfBody, Head};
 use crate::middleware::deadline::deadline;
 use crate::middleware::lists::Listed;
+use crate::policy::Rule;
 use crate::store::{Charges, Reply, Wanted};
 
 /// Whether a request is refused, whatever its body says.
@@ -82,6 +83,7 @@ impl Enforcer {
             return Ahead::Unknown;
         }
         let mut charges = Charges::new();
+        let mut later = Vec::new();
         for (policy, reader) in self.readers.iter().filter(|(_, reader)| !reader.is_queue()) {
             let reading = Reading {
                 reader,
@@ -92,6 +94,7 @@ impl Enforcer {
             let limiter = &self.limiter;
             let read = limiter.charges_for([(*policy, reading)], Purpose::Reserve, &mut ());
             if body.was_read() {
+                later.push(*policy);
                 continue;
             }
             match read {
@@ -104,6 +107,11 @@ impl Enforcer {
                 }
             }
         }
+        // What a level has for a request depends on the key to which it guarantees something.
+        charges.retain(|charge| {
+            let mut guaranteed = self.guaranteed.iter();
+            !guaranteed.any(|(below, above)| *above == charge.policy && later.contains(below))
+        });
         if charges.is_empty() {
             return Ahead::Unknown;
         }
@@ -114,6 +122,18 @@ impl Enforcer {
             answer: Answer::Peeked(Box::new(peeked)),
         }))
     }
+}
+
+/// Returns the policies that are guaranteed something, each with the one above.
+pub(super) fn guaranteed(policies: &[Rule]) -> Vec<(usize, usize)> {
+    let guaranteed = policies.iter().enumerate();
+    let guaranteed = guaranteed.filter(|(_, policy)| policy.guarantee().is_some());
+    let with_above = guaranteed.filter_map(|(place, policy)| {
+        let above = policy.above()?;
+        let mut all = policies.iter();
+        Some((place, all.position(|it| it.shown_name() == above)?))
+    });
+    with_above.collect()
 }
 
 impl LookingAhead {
@@ -167,9 +187,9 @@ impl LookingAhead {
                 // It leaves the line again.
                 Verdict::Pending(_) => None,
                 Verdict::Pass(_) | Verdict::Hold(..) => {
-                    let mut charged =
-                        ReservationGuard::of(&enforcer.limiter, &self.charges, &outcomes);
-                    charged.settle(|_| RealCost::Units(0));
+                    let (limiter, charges) = (&enforcer.limiter, &self.charges);
+                    let mut held = ReservationGuard::of(limiter, charges, |_| true, &outcomes);
+                    held.settle(|_| RealCost::Units(0));
                     None
                 }
                 refusal @ Verdict::Refuse(_) => {

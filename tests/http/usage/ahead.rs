@@ -15,13 +15,13 @@ use http_body::{Body, Frame};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::decision::Outcomes;
-use tower_ratelimit::key::{Head, JsonFields};
+use tower_ratelimit::key::{Head, IntoKey, JsonFields, Key};
 use tower_ratelimit::middleware::{ReadBody, ReadJsonLayer};
 use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::policy::{Mode, NoKey, Penalty, Rule};
 use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
 use tower_ratelimit::{
-    ConfigError, FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy, RateLimitLayer,
+    ConfigError, FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy, Quota, RateLimitLayer,
     StoreError, key, policy::Http, usage,
 };
 
@@ -364,4 +364,26 @@ fn units_that_come_back_meanwhile_are_charged_once() {
     }
     assert_eq!(service.read.swap(0, Ordering::Relaxed), 3 * BODY.len());
     assert_eq!(service.ask(), UNREAD);
+}
+
+/// The guarantee of the request is that of a key in its body.
+#[test]
+fn a_level_waits_for_the_body_if_it_guarantees_something_to_a_key_in_it() {
+    let spend = Policy::tree("spend")
+        .level("user", key::header("x-user"), FixedWindow::per_hour(10))
+        .level("model", key::json("model"), FixedWindow::per_hour(8))
+        .with(|model| model.guaranteed(Quota::per_hour(4)))
+        .build();
+    let service = Service::new(spend.unwrap());
+    assert_eq!(service.ask(), READ);
+    let limiter = service.limits.limiter();
+    let large = Key::branch("ann", &["large".into_key()]);
+    let borrowing = [("spend.user", large.root(), 6), ("spend.model", large, 6)];
+    assert!(
+        now(limiter.named(borrowing).unwrap().check())
+            .unwrap()
+            .is_allowed()
+    );
+    assert_eq!([(); 3].map(|()| service.ask()), [READ; 3]);
+    assert_eq!(service.ask(), (429, BODY.len()));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
-use tower_ratelimit::clock::Micros;
+use tower_ratelimit::clock::{Clock, Micros};
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::limiter::LimiterBuilder;
@@ -437,6 +437,68 @@ fn a_member_that_is_passed_over_follows_a_clock_that_steps_back() {
     assert_eq!(payer().as_deref(), Some("credits"));
     clock.advance(Duration::from_secs(60));
     assert_eq!(payer().as_deref(), Some("plan"));
+}
+
+/// The fast path decides on known keys of up to eight policies, and the general one on all others: both follow a clock that steps back.
+#[test]
+fn few_policies_and_many_choose_alike_while_the_clock_steps_back() {
+    let clock = ManualClock::at(Micros::from_secs(36_000));
+    let hourly = |name: &str, limit| Policy::new(name, FixedWindow::per_hour(limit));
+    let few = || {
+        let policies = [("plan", 3), ("credits", 4), ("pool", 5), ("all", 11)];
+        let policies = policies.map(|(name, limit)| hourly(name, limit));
+        Limiter::builder()
+            .policies(policies)
+            .store(MemoryStore::new().clock(clock.clone()))
+            .first_of("spend", ["plan", "credits", "pool"])
+    };
+    let wide = (0..5).map(|number| hourly(&format!("wide {number}"), 1_000_000));
+    let many = few().policies(wide).build_local().unwrap();
+    let few = few().build_local().unwrap();
+    let mut draw = 7_u64;
+    let mut draw = |below: u64| {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (draw >> 33) % below
+    };
+    let mut had = [0; 4];
+    for _ in 0..5_000 {
+        let now = clock.now();
+        let step = Micros::from_secs(draw(1_200));
+        clock.set_micros(match draw(4) {
+            0 => now.saturating_sub(step),
+            _ => now.saturating_add(step),
+        });
+        let cost = 1 + u32::from(draw(3) == 0);
+        let payers = [payer(&few, cost), payer(&many, cost)];
+        assert_eq!(payers[0], payers[1], "at {:?}", clock.now());
+        let names = ["plan", "credits", "pool"];
+        let place = names
+            .iter()
+            .position(|it| Some(*it) == payers[0].as_deref());
+        had[place.unwrap_or(3)] += 1;
+    }
+    assert!(had.iter().all(|had| *had > 100), "{had:?}");
+}
+
+/// A group has no state of its own: what its members have used stays theirs under another name, and nodes divide their limits.
+#[test]
+fn a_member_keeps_its_state_under_a_new_name_and_is_divided_by_nodes() {
+    let store = MemoryStore::new().clock(ManualClock::new());
+    let built = |plan: Policy, name: &str| {
+        let builder = Limiter::builder().policies([plan, day("credits", 6)]);
+        let builder = builder.first_of("spend", [name, "credits"]).nodes(2);
+        builder.store(store.clone()).build_local().unwrap()
+    };
+    let before = built(day("plan", 4), "plan");
+    assert_eq!(payer(&before, 1).as_deref(), Some("plan"));
+    let after = built(day("tariff", 4).was("plan"), "tariff");
+    let payers = [(); 5].map(|()| payer(&after, 1));
+    let names = ["tariff", "credits", "credits", "credits"].map(|name| Some(name.to_owned()));
+    assert_eq!(payers[..4], names);
+    assert_eq!(
+        payers[4], None,
+        "two and three of a plan of 4 and credits of 6"
+    );
 }
 
 #[test]

@@ -242,6 +242,33 @@ fn tenants_that_nothing_knows_are_one_together() {
     assert!(error.to_string().contains("declare the plans"), "{error}");
 }
 
+/// The plan of a tenant is named by its requests, and an operator names its key alone.
+#[test]
+fn an_operator_blocks_no_crowd_in_place_of_a_tenant() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().unverified_together();
+    let policy = Policy::new("upstream", TokenBucket::per_second(10)).fair(fair);
+    let limiter = builder(policy, &clock).plans_by_name(Plans::new([Plan::new("known")]));
+    let limiter = limiter.build_local().unwrap();
+    let known = limiter.plan("known");
+    let is_blocked = |limiter: &LocalLimiter, name: &str| {
+        let decision = limiter.peek(tenant(name), 1).now();
+        decision.binding().unwrap().1.is_blocked()
+    };
+    limiter.block(tenant("ann"), Duration::from_secs(60)).now();
+    assert!(is_blocked(&known, "ann"));
+    assert!(!is_blocked(&limiter, "mallory"));
+    assert!(known.inspect(tenant("ann")).now().blocked_for().is_some());
+    assert!(limiter.unblock(tenant("ann")).now());
+    assert!(!is_blocked(&known, "ann"));
+
+    let unverified = Key::branch(Key::GLOBAL, &[Key::MISSING]);
+    limiter.block(unverified, Duration::from_secs(60)).now();
+    assert!(is_blocked(&limiter, "mallory"));
+    assert!(!is_blocked(&known, "ann"));
+    limiter.unblock(unverified).now();
+}
+
 #[test]
 fn large_requests_have_their_share_beside_small_ones() {
     for cost in [5, 50, 100] {
@@ -607,6 +634,36 @@ fn limiters_over_one_store_divide_one_limit() {
     assert!(!passes(&second, "hog") || !passes(&second, "hog"));
     clock.advance(Duration::from_millis(200));
     assert!(passes(&second, "ann"));
+}
+
+/// The state of a divided limit stays, under a new name and in the tenants that it had.
+#[test]
+fn a_limit_under_a_new_name_keeps_what_its_tenants_have_used() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().clock(clock.clone());
+    let bucket = TokenBucket::per_second(10);
+    let built = |policy: Policy| {
+        let builder = Limiter::builder().policy(policy.fair(Fair::new()));
+        builder.store(store.clone()).build_local().unwrap()
+    };
+    let before = built(Policy::new("upstream", bucket));
+    while passes(&before, "hog") {}
+    clock.advance(Duration::from_millis(200));
+    assert!(passes(&before, "ann"));
+    let after = built(Policy::new("model", bucket).was("upstream"));
+    assert!(!passes(&after, "hog") || !passes(&after, "hog"));
+    clock.advance(Duration::from_millis(200));
+    assert!(passes(&after, "ann"));
+}
+
+#[test]
+fn nodes_without_a_shared_store_divide_a_limit_first() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::per_second(20);
+    let limiter = builder(policy(bucket), &clock).nodes(2);
+    let limiter = limiter.build_local().unwrap();
+    let had = play(&limiter, &clock, &[asker(500.0), asker(50.0)], (2.0, 22.0));
+    assert!(had.iter().all(|had| (4.7..5.3).contains(had)), "{had:?}");
 }
 
 fn refused(policy: Policy) -> ConfigError {

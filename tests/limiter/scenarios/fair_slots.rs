@@ -396,6 +396,20 @@ fn a_request_that_a_rate_denies_keeps_no_slot_for_its_tenant() {
     assert_eq!(outcome.remaining(), 2);
 }
 
+/// Nothing but a look ends the wait of a tenant that has gone.
+#[test]
+fn to_look_sees_that_tenants_have_gone() {
+    let (limiter, clock) = built([policy(4)]);
+    let held = take(&limiter, "bob", 2);
+    assert!(take(&limiter, "ann", 3).is_none());
+    drop(held);
+    let looks = || limiter.check(tenant("carol"), 2).now().is_allowed();
+    assert!(!looks(), "three are kept for ann");
+    clock.advance(Duration::from_secs(600));
+    assert!(looks());
+    assert_eq!(remaining(&limiter, "carol"), 4);
+}
+
 #[test]
 fn a_soft_and_a_silent_limit_are_divided_as_well() {
     let soft = Policy::new("soft", Concurrency::of(2))

@@ -12,7 +12,7 @@ use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans};
-use tower_ratelimit::policy::{Fair, Mode, Penalty, Rule};
+use tower_ratelimit::policy::{Fair, Mode, Penalty, Rule, Unsettled};
 use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Concurrency, ConfigError, Decision, FixedWindow, Gcra, LeakyBucket,
@@ -327,6 +327,62 @@ fn what_is_settled_given_back_and_reset_is_the_childs() {
         20,
         "a reset of the organisation is one of all"
     );
+}
+
+/// What a reservation settles concerned the level above alone: a key that had asked for more than it needed lost its guarantee.
+#[test]
+fn what_a_reservation_settles_is_the_childs() {
+    let (builder, clock) = builder(
+        FixedWindow::per_hour(10),
+        FixedWindow::per_hour(8),
+        Quota::per_hour(4),
+    );
+    let limiter = builder.build_local().unwrap();
+    let charges = |name: &str, cost| [("org", team(name).root(), cost), ("team", team(name), cost)];
+    let reserve = |cost| {
+        limiter
+            .named(charges("blue", cost))
+            .unwrap()
+            .reserve()
+            .now()
+    };
+    let left_for_red = || {
+        let peeked = limiter.named(charges("red", 0));
+        of_org(&peeked.unwrap().peek().now()).remaining()
+    };
+    let of_blue = reserve(4);
+    assert!(of_blue.is_allowed());
+    assert_eq!(left_for_red(), 6);
+    of_blue.settle(1);
+    assert_eq!(left_for_red(), 9 - 3);
+    reserve(1).settle(2);
+    assert_eq!(left_for_red(), 7 - 1);
+    reserve(1).cancel();
+    assert_eq!(left_for_red(), 7 - 1);
+    reserve(1).named([("team", 0)]).unwrap().settle();
+    assert_eq!(left_for_red(), 6, "the level above was charged its unit");
+    let of_last_hour = reserve(1);
+    clock.advance(HOUR);
+    assert!(passes(&limiter, "blue", 2));
+    of_last_hour.settle(0);
+    assert_eq!(left_for_red(), 8 - 2, "what counts now is untouched");
+}
+
+#[test]
+fn what_a_reservation_that_is_dropped_settles_is_the_childs() {
+    let clock = ManualClock::at(Micros::new(START));
+    let at = |name, limit| {
+        Policy::new(name, FixedWindow::per_hour(limit)).unless_settled(Unsettled::Units(0))
+    };
+    let guaranteed = at("team", 8).below("org").guaranteed(Quota::per_hour(4));
+    let builder = Limiter::builder().policies([at("org", 10), guaranteed]);
+    let limiter = builder.store(MemoryStore::new().clock(clock));
+    let limiter = limiter.build_local().unwrap();
+    let charges = |name: &str, cost| [("org", team(name).root(), cost), ("team", team(name), cost)];
+    drop(limiter.named(charges("blue", 4)).unwrap().reserve().now());
+    assert!(!passes(&limiter, "red", 7), "four are kept for blue");
+    assert!(passes(&limiter, "red", 6));
+    assert!(passes(&limiter, "blue", 4));
 }
 
 #[test]

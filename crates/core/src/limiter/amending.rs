@@ -226,7 +226,11 @@ impl<S, A> Amend<S, A> {
     fn answering(subject: S, amendment: Amendment, answer: fn(bool) -> A) -> Self {
         Self {
             subject,
-            purpose: Purpose::Amend,
+            purpose: if amendment.settles() {
+                Purpose::Amend
+            } else {
+                Purpose::Manage
+            },
             amendment,
             answer,
         }

@@ -6,6 +6,7 @@ use std::slice;
 use std::time::Duration;
 
 use super::findings::Findings;
+use super::limits::RequestLimits;
 use super::subject::Named;
 use super::{Charges, Limiter};
 use crate::algorithm::{Algorithm, Limit};
@@ -66,8 +67,10 @@ pub enum Purpose {
     Reserve,
     /// A look at a state, whatever the modes of the policies.
     Look,
-    /// A change of a state, whatever a single request may cost.
+    /// A charge after the fact, whatever a single request may cost.
     Amend,
+    /// A change by an operator, who names a key.
+    Manage,
     /// The same, at the least price.
     GiveBack,
 }
@@ -75,6 +78,17 @@ pub enum Purpose {
 impl Purpose {
     fn has_terms(self) -> bool {
         matches!(self, Self::Decide | Self::Reserve | Self::Look)
+    }
+
+    /// Returns whether all is known of the plan of a request or of a key: if none is named, it has none. An operator names a key
+    /// without its plan, which requests may name.
+    fn knows_the_plan(self, limits: &RequestLimits, finding: Option<&Finding>) -> bool {
+        match (self, finding) {
+            (Self::Decide | Self::Reserve, _) => true,
+            (_, Some(finding)) => finding.is_of_customer(),
+            (Self::Amend | Self::GiveBack, None) => !limits.has_a_resolver(),
+            (Self::Look | Self::Manage, None) => limits.name_plans(),
+        }
     }
 
     /// Returns whether a request is decided.
@@ -193,7 +207,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 charge.window = own.window;
             }
             if let Some(weights) = &policies.weights
-                && weights.apply(&mut charge, &context, limits.limits())
+                && let knows_its_plan = purpose.knows_the_plan(limits, reads.finding())
+                && weights.apply(&mut charge, &context, limits.limits(), knows_its_plan)
             {
                 demand.key = charge.key;
             }

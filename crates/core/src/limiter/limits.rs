@@ -132,6 +132,11 @@ impl RequestLimits {
         self.sources.resolver.is_some()
     }
 
+    /// Returns whether a closure names the plan of a key.
+    pub(super) fn name_plans(&self) -> bool {
+        self.sources.plan_of.is_some()
+    }
+
     /// Returns the rules.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits

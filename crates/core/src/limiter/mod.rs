@@ -66,7 +66,7 @@ use crate::decision::{Decision, Names, Outcomes};
 use crate::error::StoreError;
 use crate::observe::{Count, StoreHealth};
 use crate::plan::LimitContext;
-use crate::policy::{DeclaredModes, Groups, Mode, Modes, Policy, Unsettled};
+use crate::policy::{DeclaredModes, Groups, Mode, Modes, Policy, Unsettled, guaranteed_below};
 use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, MemoryStore, Outlook, Reply};
 
 /// Decides whether a request may go on, under one or more policies. It does not depend on HTTP.
@@ -252,6 +252,11 @@ impl<L: Ledger> Limiter<L> {
         let divided = policies.iter().enumerate();
         let divided = divided.filter(|(_, policy)| policy.fairness().is_some());
         let divided: Box<[usize]> = divided.map(|(place, _)| place).collect();
+        let guaranteed = guaranteed_below(policies);
+        let guaranteed = policies.iter().enumerate().filter_map(|(place, policy)| {
+            let (_, below, _) = guaranteed.get(policy.shown_name())?;
+            Some((place, *below))
+        });
         let is_bare = !terms.are_any() && !has_slots && !has_penalties && divided.is_empty();
         let shape = match *limited {
             [(policy, false)] if !is_bare => Shape::One(policy),
@@ -291,6 +296,7 @@ impl<L: Ledger> Limiter<L> {
                 prices,
                 weights,
                 divided,
+                guaranteed: guaranteed.collect(),
                 counted: LimiterCounters::new(policies),
                 unless_settled: (!all_keep_estimates).then_some(unless_settled),
                 lost: Lost::default(),

@@ -18,7 +18,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::line::Lines;
 use crate::observe::StoreHealth;
 use crate::policy::{DeclaredModes, Groups, Unsettled};
-use crate::store::{Charge, Guarded, Ledger};
+use crate::store::{Amendment, Charge, Guarded, Ledger, Reply};
 
 /// What the policies make of a request that asks all of them alike: how few steps a decision has. It is known when the
 /// limiter is built, and holds while all policies are enforced.
@@ -67,6 +67,8 @@ pub(super) struct Policies {
     pub(super) weights: Option<Weights>,
     /// The policies whose limits are divided among tenants.
     pub(super) divided: Box<[usize]>,
+    /// The policies that guarantee something to the keys of another one, each with that one.
+    pub(super) guaranteed: Box<[(usize, usize)]>,
     pub(super) counted: LimiterCounters,
     /// How each policy settles a request that is not settled; `None` if all keep their estimates.
     pub(super) unless_settled: Option<Box<[Unsettled]>>,
@@ -90,6 +92,32 @@ impl Policies {
         let all = self.unless_settled.as_ref();
         let of_policy = all.and_then(|all| all.get(policy)).copied();
         of_policy.unwrap_or_default()
+    }
+
+    /// Returns the policy to whose keys this one guarantees something.
+    #[inline]
+    pub(super) fn guaranteed_below(&self, policy: usize) -> Option<usize> {
+        let mut all = self.guaranteed.iter();
+        let found = all.find(|(above, _)| *above == policy)?;
+        Some(found.1)
+    }
+
+    /// Changes what was charged to a request, one of whose charges this is: the key to which it guarantees something stands in another
+    /// one.
+    pub(super) fn amend_one<'a>(
+        &self,
+        charge: Charge,
+        mut others: impl Iterator<Item = &'a Charge>,
+        amendment: Amendment,
+    ) -> Reply<Result<bool, StoreError>> {
+        let below = self.guaranteed_below(charge.policy);
+        match below.and_then(|below| others.find(|other| other.policy == below)) {
+            Some(child) => {
+                let child = Charge { cost: 0, ..*child };
+                self.ledger.amend(&[charge, child], amendment)
+            }
+            None => self.ledger.amend(&[charge], amendment),
+        }
     }
 
     /// Returns the index of the policy with this name.

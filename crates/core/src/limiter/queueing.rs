@@ -148,14 +148,15 @@ impl Limiter {
                 && let Some(algorithm) = self.policies.algorithms.get(charge.policy)
             {
                 let amendment = Amendment::TakeBack(Taken::of(charge, algorithm, outcomes));
-                if let Reply::Later(settled) = self.ledger.amend(&[*charge], amendment) {
+                let taken_back = self.policies.amend_one(*charge, charges.iter(), amendment);
+                if let Reply::Later(settled) = taken_back {
                     self.finish(async move { drop(settled.await) });
                 }
             }
         }
         if self.has_slots() {
-            let slots = charges.iter().filter(|charge| charge.slot.is_some());
-            drop(ReservationGuard::of(self, slots, outcomes));
+            let holds_a_slot = |charge: &Charge| charge.slot.is_some();
+            drop(ReservationGuard::of(self, charges, holds_a_slot, outcomes));
         }
     }
 

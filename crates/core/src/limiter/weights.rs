@@ -34,13 +34,14 @@ impl Weights {
         differ.then_some(Self(all))
     }
 
-    /// Gives the tenant of a request its weight, and the key of all that are counted together if it is one of them. Returns whether
-    /// it is.
+    /// Gives the tenant of a request its weight, and the key of all that are counted together if it is known to be one of them. Returns
+    /// whether it is.
     pub(super) fn apply(
         &self,
         charge: &mut Charge,
         context: &LimitContext,
         limits: &Limits,
+        knows_its_plan: bool,
     ) -> bool {
         let Some((weights, together)) = self.0.get(charge.policy) else {
             return false;
@@ -48,7 +49,7 @@ impl Weights {
         let plan = context.plan.or_else(|| limits.plan(None));
         let weight = plan.and_then(|plan| weights.get(plan.place()));
         charge.weight = weight.copied().unwrap_or(1);
-        let is_unknown = *together && !plan.is_some_and(ChosenPlan::is_named);
+        let is_unknown = *together && knows_its_plan && !plan.is_some_and(ChosenPlan::is_named);
         if is_unknown {
             charge.key = Key::branch(charge.key.root(), &[Key::MISSING]);
         }

@@ -81,8 +81,12 @@ impl Fair {
     /// Counts all tenants that are in no [plan](crate::plan::Plans) by its name as one tenant, together with requests without a tenant.
     ///
     /// Otherwise a client that can choose its tenant freely, such as an API key that was not looked up, is as many tenants as it
-    /// likes. A plan is named by a closure, a table or a resolver; a default plan alone does not make a tenant known. A block, a
-    /// settlement or a reset of such a tenant is that of all of them.
+    /// likes. A plan is named by a closure, a table or a resolver; a default plan alone does not make a tenant known.
+    ///
+    /// - A settlement and a refund of such a tenant are those of all of them.
+    /// - A block, its end and a reset concern the key that they name, if its plan is not known from it: because requests
+    ///   name it, or because a resolver is asked and has not answered. `Key::branch(shared, &[Key::MISSING])` is the key of all
+    ///   unverified tenants.
     ///
     /// Building a limiter or a layer without plans fails, since no tenant would be known.
     pub fn unverified_together(self) -> Self {

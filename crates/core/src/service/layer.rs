@@ -258,9 +258,8 @@ impl<Q, T, E> Rules<Q, T, E> {
         outcomes: &Outcomes,
     ) -> Option<Box<CallGuard<Q, T, E>>> {
         self.settles().then(|| {
-            let reserved = charges.iter().filter(|charge| charge.is_reserved);
-            let mut reservation = ReservationGuard::of(&self.limiter, reserved, outcomes);
-            reservation.spill_among(charges);
+            let is_held = |charge: &Charge| charge.is_reserved;
+            let reservation = ReservationGuard::of(&self.limiter, charges, is_held, outcomes);
             Box::new((reservation, Arc::clone(self)))
         })
     }

@@ -29,8 +29,9 @@ pub struct ReservationGuard {
     settled: usize,
     /// Whether some of them hold slots.
     holds_slots: bool,
-    /// The members of groups that take what an answer costs beyond the room of the member that has paid.
-    members: Vec<Charge>,
+    /// Other charges of the request that settlements need: the members of groups that take what an answer costs beyond the room of
+    /// the member that has paid, and the keys to which a policy guarantees something.
+    beside: Vec<Charge>,
     /// The runtime in which the store has answered, if it did not answer at once.
     runtime: Option<Handle>,
 }
@@ -57,35 +58,38 @@ impl ReservationGuard {
             charges: ReservedCharges::new(),
             settled: 0,
             holds_slots: false,
-            members: Vec::new(),
+            beside: Vec::new(),
             runtime: None,
         }
     }
 
-    /// Holds the charges that the store has made, by these outcomes.
+    /// Holds those charges of a request for which this is true, as far as the store has made them, by these outcomes.
     #[inline]
-    pub fn of<'a>(
+    pub fn of(
         limiter: &Limiter,
-        charges: impl IntoIterator<Item = &'a Charge>,
+        charges: &[Charge],
+        is_held: impl Fn(&Charge) -> bool,
         outcomes: &Outcomes,
     ) -> Self {
         let mut guard = Self::nothing(&limiter.policies);
         if outcomes.is_allowed() {
-            guard.hold(charges, outcomes);
+            guard.hold(charges, is_held, outcomes);
         }
         guard
     }
 
-    /// Holds the charges of an allowed request, by these outcomes.
+    /// Holds those charges of an allowed request for which this is true, by these outcomes.
     ///
     /// A soft charge that did not fit was left out, and so is the charge of a policy that allows everything
     /// while its store is away: they need no settlement.
-    pub(super) fn hold<'a>(
+    #[inline]
+    pub(super) fn hold(
         &mut self,
-        charges: impl IntoIterator<Item = &'a Charge>,
+        charges: &[Charge],
+        is_held: impl Fn(&Charge) -> bool,
         outcomes: &Outcomes,
     ) {
-        for charge in charges {
+        for charge in charges.iter().filter(|charge| is_held(charge)) {
             let mut each = outcomes.iter();
             let Some((_, outcome)) = each.find(|(policy, _)| *policy == charge.policy) else {
                 continue;
@@ -102,18 +106,30 @@ impl ReservationGuard {
                 self.charges.push(ReservedCharge { charge, taken });
             }
         }
+        let policies = &*self.policies;
+        let may_need = policies.groups.is_some() || !policies.guaranteed.is_empty();
+        if may_need && !self.charges.is_empty() {
+            self.keep_beside(charges);
+        }
     }
 
-    /// Keeps those charges of the request that may take a part of its cost in place of the member that has paid.
-    #[inline]
-    pub fn spill_among(&mut self, charges: &[Charge]) {
-        if let Some(groups) = &self.policies.groups
-            && groups.spill()
-            && !self.charges.is_empty()
-        {
-            let may_take = |charge: &&Charge| groups.spilling(charge.alternative).is_some();
-            self.members = charges.iter().filter(may_take).copied().collect();
-        }
+    /// Keeps those charges of the request that may take a part of its cost in place of the member that has paid, and those of keys to
+    /// which something is guaranteed, unless they are held.
+    #[inline(never)]
+    fn keep_beside(&mut self, charges: &[Charge]) {
+        let policies = &*self.policies;
+        let groups = policies.groups.as_ref().filter(|groups| groups.spill());
+        let may_take = |charge: &Charge| {
+            groups.is_some_and(|groups| groups.spilling(charge.alternative).is_some())
+        };
+        let held = |policy| self.charges.iter().any(|held| held.charge.policy == policy);
+        let is_child = |charge: &Charge| {
+            let mut guaranteed = policies.guaranteed.iter();
+            guaranteed.any(|(above, below)| *below == charge.policy && held(*above))
+                && !held(charge.policy)
+        };
+        let needed = |charge: &&Charge| may_take(charge) || is_child(charge);
+        self.beside = charges.iter().filter(needed).copied().collect();
     }
 
     /// Settles in this runtime.
@@ -163,7 +179,7 @@ impl ReservationGuard {
             let Some(units) = units else {
                 continue;
             };
-            if let Some(spill) = Spill::of(&self.policies, &self.members, (charge, taken, units)) {
+            if let Some(spill) = Spill::of(&self.policies, &self.beside, (charge, taken, units)) {
                 self.settle_among(charge, spill);
             } else {
                 spent.set(units);
@@ -199,10 +215,9 @@ impl ReservationGuard {
             self.policies.terms.leave_nothing(&mut charge);
         }
         charge.cost = difference;
-        let settled = self
-            .policies
-            .ledger
-            .amend(slice::from_ref(&charge), amendment);
+        let held = self.charges.iter().map(|held| &held.charge);
+        let others = held.chain(&self.beside);
+        let settled = self.policies.amend_one(charge, others, amendment);
         if !matches!(settled, Reply::Now(Ok(_))) {
             let runtime = self.runtime.as_ref();
             settle(&self.policies, charge.policy, settled, runtime);

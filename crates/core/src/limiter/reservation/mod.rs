@@ -76,8 +76,7 @@ impl Reservation {
         let Self { decision, guard } = self;
         decision.change(|outcomes| {
             if decide(outcomes) {
-                guard.hold(charges, outcomes);
-                guard.spill_among(charges);
+                guard.hold(charges, |_| true, outcomes);
             }
         });
     }

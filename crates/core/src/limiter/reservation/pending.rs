@@ -52,7 +52,7 @@ impl OnAbandoned {
                 if limiter.keeps_its_turns() {
                     limiter.give_turn_back(charges, outcomes);
                 }
-                drop(ReservationGuard::of(limiter, charges, outcomes).later());
+                drop(ReservationGuard::of(limiter, charges, |_| true, outcomes).later());
             }
             Self::GiveTurnBack => limiter.give_turn_back(charges, outcomes),
             Self::Forgo => limiter.forgo(charges, outcomes),

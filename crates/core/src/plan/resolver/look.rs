@@ -88,6 +88,14 @@ impl Finding {
         }
     }
 
+    /// Returns whether it is about the customer, and not about a lookup that has not landed.
+    pub(crate) fn is_of_customer(&self) -> bool {
+        match self.how {
+            Resolution::Fresh | Resolution::Stale(_) => true,
+            Resolution::Default(why) => why == Unresolved::NotFound,
+        }
+    }
+
     /// Returns the limits that were found.
     pub(in crate::plan) fn limits(&self) -> Option<&OwnLimits> {
         match self.found.as_deref()? {

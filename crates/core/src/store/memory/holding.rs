@@ -57,7 +57,7 @@ impl SlotPart<'_> {
         }
         if let Some((tenants, _)) = &mut self.divided {
             match (takes, is_refused) {
-                (true, _) => tenants.take(cost),
+                (true, _) => tenants.take(self.charge.slot, cost),
                 (false, true) => tenants.refuse(cost),
                 (false, false) => tenants.pass_by(),
             }
@@ -176,10 +176,11 @@ impl MemoryLedger {
                 let divided = opened.slot_division.as_ref().map(|division| {
                     let mut tenants = division.seat(root, (fingerprint, charge.weight));
                     let takes = !only_asks && charge.slot.is_some();
+                    let now = self.clock().now();
                     let share = if takes {
-                        tenants.ask(self.clock().now())
+                        tenants.ask(now)
                     } else {
-                        tenants.look()
+                        tenants.look(now)
                     };
                     (tenants, share)
                 });

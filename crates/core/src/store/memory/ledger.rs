@@ -167,8 +167,8 @@ impl MemoryLedger {
             {
                 let tenant = ask.fingerprint;
                 ask = self.ask(&charge.key.root(), charge.cost);
-                let slots = (charge.cost, self.clock.now());
-                division.give_back(ask.fingerprint, tenant, slots);
+                let slots = (charge.slot, charge.cost);
+                division.give_back(ask.fingerprint, tenant, slots, self.clock.now());
             }
             if opened.amend_at_once(charge, ask, amendment, &self.clock) {
                 if self.has_divisions {

@@ -198,7 +198,11 @@ impl Holders {
     }
 
     /// Returns what a request of this tenant might take.
-    pub(super) fn look(&self, name: u64, scale: &SlotScale) -> SlotShare {
+    pub(super) fn look(&self, name: u64, now: Micros, scale: &SlotScale) -> SlotShare {
+        if now.saturating_sub(self.at) > scale.active_for {
+            // All tenants have lapsed.
+            return SlotShare::whole(scale.limit);
+        }
         let places = [name, OTHERS].map(|name| self.places.get(&name));
         let place = places.into_iter().flatten().next();
         self.share_of(place.and_then(|place| self.tenants.get(*place)), scale)

@@ -2,20 +2,31 @@
 //!
 //! How many slots are taken stands beside them, by the shared key: also those of requests that no tenant is known for.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ahash::RandomState;
 
 use super::holders::{Holders, SlotScale, SlotShare};
 use super::{OfOneKey, SHARDS, Shard};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::policy::Fair;
+use crate::store::Slot;
 
 /// The tenants of a policy on concurrency.
 #[derive(Debug)]
 pub(in crate::store::memory) struct SlotTenants {
-    shards: [Mutex<Shard<Holders>>; SHARDS],
+    shards: [Mutex<SlotShard>; SHARDS],
     /// How many tenants each shard keeps, about: each shared key has one more.
     most: usize,
+}
+
+#[derive(Debug, Default)]
+struct SlotShard {
+    all: Shard<Holders>,
+    /// Those that are held and counted for no tenant: there was no room for their shared key.
+    uncounted: HashSet<Slot, RandomState>,
 }
 
 /// The division of a policy's slots, as a ledger knows it.
@@ -27,7 +38,7 @@ pub(in crate::store::memory) struct SlotDivision {
 
 /// The tenants of one shared key, locked, and the one that asks.
 pub(in crate::store::memory) struct SlotSeat<'a> {
-    shard: MutexGuard<'a, Shard<Holders>>,
+    shard: MutexGuard<'a, SlotShard>,
     root: u64,
     tenant: (u64, u32),
     /// The place of the tenant, and what it may take, once it has asked.
@@ -70,8 +81,12 @@ impl SlotDivision {
         #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
         let shard = &self.tenants.shards[root as usize % SHARDS];
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = shard.of_key(root).map_or(0, OfOneKey::len);
-        let free = self.tenants.most.saturating_sub(shard.tenants - own).max(1);
+        let own = shard.all.of_key(root).map_or(0, OfOneKey::len);
+        let free = self
+            .tenants
+            .most
+            .saturating_sub(shard.all.tenants - own)
+            .max(1);
         SlotSeat {
             shard,
             root,
@@ -90,9 +105,14 @@ impl SlotDivision {
         &self,
         root: u64,
         tenant: u64,
-        (slots, now): (u32, Micros),
+        (slot, slots): (Option<Slot>, u32),
+        now: Micros,
     ) {
         let mut seat = self.seat(root, (tenant, 1));
+        let uncounted = &mut seat.shard.uncounted;
+        if !uncounted.is_empty() && slot.is_some_and(|slot| uncounted.remove(&slot)) {
+            return;
+        }
         let scale = seat.scale;
         seat.with_holders(|holders| holders.give_back(tenant, slots, now, &scale));
     }
@@ -102,9 +122,9 @@ impl SlotSeat<'_> {
     /// Returns what the request may take, whose tenant is active from now on.
     pub(in crate::store::memory) fn ask(&mut self, now: Micros) -> SlotShare {
         let (tenant, scale) = (self.tenant, self.scale);
-        if self.shard.of_key(self.root).is_none() {
+        if self.shard.all.of_key(self.root).is_none() {
             let (root, most) = (self.root, self.most);
-            self.shard.make_place(root, most, now, &scale);
+            self.shard.all.make_place(root, most, now, &scale);
         }
         self.asked = self.with_holders(|holders| holders.ask(tenant, now, &scale));
         let asked = self.asked;
@@ -112,20 +132,22 @@ impl SlotSeat<'_> {
     }
 
     /// Returns what the request might take.
-    pub(in crate::store::memory) fn look(&self) -> SlotShare {
+    pub(in crate::store::memory) fn look(&self, now: Micros) -> SlotShare {
         let ((tenant, _), scale) = (self.tenant, &self.scale);
-        let holders = self.shard.of_key(self.root);
+        let holders = self.shard.all.of_key(self.root);
         holders.map_or_else(
             || SlotShare::whole(scale.limit),
-            |holders| holders.look(tenant, scale),
+            |holders| holders.look(tenant, now, scale),
         )
     }
 
     /// Counts the slots of the request, which has passed.
-    pub(in crate::store::memory) fn take(&mut self, slots: u32) {
+    pub(in crate::store::memory) fn take(&mut self, slot: Option<Slot>, slots: u32) {
         let scale = self.scale;
         if let Some((tenant, _)) = self.asked {
             self.with_holders(|holders| holders.take(tenant, slots, &scale));
+        } else {
+            self.shard.uncounted.extend(slot);
         }
     }
 
@@ -146,12 +168,13 @@ impl SlotSeat<'_> {
 
     /// Acts on the tenants, if they are kept.
     fn with_holders<T>(&mut self, act: impl FnOnce(&mut Holders) -> T) -> Option<T> {
-        let place = self.shard.places.get(&self.root).copied()?;
-        let (_, holders) = self.shard.each.get_mut(place)?;
+        let shard = &mut self.shard.all;
+        let place = shard.places.get(&self.root).copied()?;
+        let (_, holders) = shard.each.get_mut(place)?;
         let before = holders.len();
         let answer = act(holders);
         let after = holders.len();
-        self.shard.tenants = self.shard.tenants + after - before;
+        shard.tenants = shard.tenants + after - before;
         Some(answer)
     }
 }
@@ -180,15 +203,48 @@ mod tests {
             let (root, tenant) = (number % 1_000, number);
             let mut seat = division.seat(root, (tenant, 1));
             if seat.ask(now).passes(5, 1) {
-                seat.take(1);
+                seat.take(None, 1);
             }
             drop(seat);
             if number % 7 > 0 {
-                division.give_back(root, tenant, (1, now));
+                division.give_back(root, tenant, (None, 1), now);
             }
         }
-        let kept = tenants.shards.iter().map(|it| it.lock().unwrap().tenants);
+        let kept = tenants
+            .shards
+            .iter()
+            .map(|it| it.lock().unwrap().all.tenants);
         let kept: Vec<usize> = kept.collect();
         assert!(kept.iter().all(|kept| *kept <= 5), "{kept:?}");
+    }
+
+    /// A slot that was taken without a place of its shared key was given back in the name of a tenant that had taken another one.
+    #[test]
+    fn what_is_counted_for_no_tenant_is_given_back_for_none() {
+        let tenants = Arc::new(SlotTenants::new(SHARDS));
+        let algorithm = Concurrency::of(5).into();
+        let division = SlotDivision::of(&algorithm, &Fair::new(), Arc::clone(&tenants)).unwrap();
+        let second = |number: u64| Micros::new(1_000_000 * number);
+        let [first, another, third] = [(); 3].map(|()| Some(Slot::unique()));
+        let take = |root, slot, now| {
+            let mut seat = division.seat(root, (7, 1));
+            assert!(seat.ask(now).passes(5, 1));
+            seat.take(slot, 1);
+        };
+        // Both are in one shard, which has room for one.
+        take(16, first, second(1));
+        take(32, another, second(1));
+        division.give_back(16, 7, (first, 1), second(2));
+        take(32, third, second(10));
+        let is_idle = || {
+            let shard = tenants.shards[0].lock().unwrap();
+            let holders = shard.all.of_key(32).unwrap();
+            holders.are_idle(second(100), &division.scale)
+        };
+        division.give_back(32, 7, (another, 1), second(11));
+        assert!(!is_idle(), "a slot is held");
+        division.give_back(32, 7, (third, 1), second(11));
+        assert!(is_idle());
+        assert!(tenants.shards[0].lock().unwrap().uncounted.is_empty());
     }
 }

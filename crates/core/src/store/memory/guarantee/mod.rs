@@ -133,6 +133,8 @@ impl Guarantee {
                     });
                 }
             }
+            // What was taken in a window that has ended is not counted any more.
+            Amendment::TakeBack(taken) if now >= taken.until() => {}
             Amendment::Refund | Amendment::TakeBack(_) => {
                 if let (Some(child), Some(_)) = (child, siblings.place) {
                     siblings.with_children((now, scale), |children, _| {
