@@ -125,7 +125,7 @@ pub mod __internal {
     pub use crate::key::extract::any::AnyKey;
     pub use crate::key::extract::path::normal_path;
     pub use crate::middleware::enforcer::trying::Trial;
-    pub use crate::middleware::explanation::{Considered, Explanation};
+    pub use crate::middleware::explanation::{Explanation, PolicyEffect};
     pub use crate::middleware::shadow::Shadow;
     pub use crate::policy::logged::Logged;
     pub use crate::response::saturated::saturated;

@@ -21,12 +21,12 @@ pub enum Explanation {
     /// A list allows it.
     Allowed,
     /// The effect of each policy, by its name.
-    Policies(Vec<(String, Considered)>),
+    Policies(Vec<(String, PolicyEffect)>),
 }
 
 /// The effect of a policy on a request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Considered {
+pub enum PolicyEffect {
     /// Its condition does not hold.
     DoesNotApply,
     /// Its mode is off.
@@ -57,11 +57,11 @@ struct Recorder<'a> {
     enforcer: &'a Enforcer,
     /// The key of the policy that is considered, and the cost in units.
     counted: (Key, u32),
-    considered: Vec<(String, Considered)>,
+    considered: Vec<(String, PolicyEffect)>,
 }
 
 impl Recorder<'_> {
-    fn record(&mut self, policy: usize, considered: Considered) {
+    fn record(&mut self, policy: usize, considered: PolicyEffect) {
         let name = self.enforcer.limiter().name_of(policy).to_owned();
         self.considered.push((name, considered));
     }
@@ -80,7 +80,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
         let limit = limiter.limit_of_charge(charge, limiter.algorithm_of(charge.policy));
         let (key, cost) = self.counted;
         let considered = match limit {
-            Some(limit) => Considered::Counts {
+            Some(limit) => PolicyEffect::Counts {
                 key: charge.key,
                 is_shared: key.is_missing(),
                 cost,
@@ -88,7 +88,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
                 rule,
                 is_shadow: charge.is_shadow,
             },
-            None => Considered::CountsNothing(rule),
+            None => PolicyEffect::CountsNothing(rule),
         };
         self.record(charge.policy, considered);
     }
@@ -97,12 +97,12 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
         let limiter = self.enforcer.limiter();
         let is_enforced = limiter.declared_modes().of(policy) == Mode::Enforce;
         let considered = match why {
-            NoDemand::DoesNotApply => Considered::DoesNotApply,
-            NoDemand::Off => Considered::IsOff,
-            NoDemand::NoKey => Considered::HasNoKey(None),
-            NoDemand::Refused((status, _)) => Considered::HasNoKey(is_enforced.then_some(status)),
-            NoDemand::Unlimited => Considered::CountsNothing(LimitRule::Policy),
-            NoDemand::Exempt(rule) => Considered::CountsNothing(limiter.rule_named(rule)),
+            NoDemand::DoesNotApply => PolicyEffect::DoesNotApply,
+            NoDemand::Off => PolicyEffect::IsOff,
+            NoDemand::NoKey => PolicyEffect::HasNoKey(None),
+            NoDemand::Refused((status, _)) => PolicyEffect::HasNoKey(is_enforced.then_some(status)),
+            NoDemand::Unlimited => PolicyEffect::CountsNothing(LimitRule::Policy),
+            NoDemand::Exempt(rule) => PolicyEffect::CountsNothing(limiter.rule_named(rule)),
         };
         self.record(policy, considered);
     }

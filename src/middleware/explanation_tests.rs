@@ -9,7 +9,7 @@ use http_body_util::Empty;
 use proptest::prelude::*;
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::explanation::{Considered, Explanation};
+use super::explanation::{Explanation, PolicyEffect};
 use super::{RateLimitLayer, RateLimitLayerBuilder};
 use crate::algorithm::{FixedWindow, Hours};
 use crate::decision::Outcomes;
@@ -164,8 +164,8 @@ async fn explain_agrees(policies: &[Drawn], request: Request<()>) -> Result<(), 
     let Explanation::Policies(explained) = layer.explain(&Head::of(&request), None, None) else {
         panic!("there are no lists");
     };
-    let refuses = |(_, considered): &(String, Considered)| match considered {
-        Considered::HasNoKey(status) => *status,
+    let refuses = |(_, considered): &(String, PolicyEffect)| match considered {
+        PolicyEffect::HasNoKey(status) => *status,
         _ => None,
     };
     if let Some(status) = explained.iter().find_map(refuses) {
@@ -178,7 +178,7 @@ async fn explain_agrees(policies: &[Drawn], request: Request<()>) -> Result<(), 
     for (name, considered) in &explained {
         let policy: usize = name[1..].parse().unwrap();
         let charge = charged.iter().find(|charge| charge.policy == policy);
-        let Considered::Counts {
+        let PolicyEffect::Counts {
             key,
             is_shared,
             cost,

@@ -6,7 +6,7 @@ use http::Request;
 
 use super::Config;
 use super::money::shown;
-use tower_ratelimit::__internal::{Considered, Explanation, LocalTime};
+use tower_ratelimit::__internal::{Explanation, LocalTime, PolicyEffect};
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
 use tower_ratelimit::error::ConfigError;
@@ -276,29 +276,29 @@ impl Config {
     }
 
     /// Says when a policy pays, if it is one of several of which one does.
-    fn turn(&self, policy: &str, all: &[(String, Considered)]) -> String {
+    fn turn(&self, policy: &str, all: &[(String, PolicyEffect)]) -> String {
         let mut groups = self.settings.groups.iter();
         groups
             .find_map(|group| group.turn(policy, all))
             .unwrap_or_default()
     }
 
-    fn explain_policy(&self, policy: &str, considered: Considered, at: Option<LocalTime>) -> Row {
+    fn explain_policy(&self, policy: &str, considered: PolicyEffect, at: Option<LocalTime>) -> Row {
         match considered {
-            Considered::DoesNotApply => Row::without_rule(policy, "does not apply"),
-            Considered::IsOff => Row::without_rule(policy, "is off"),
-            Considered::HasNoKey(None) => Row::without_rule(policy, "the request has no key"),
-            Considered::HasNoKey(Some(status)) => {
+            PolicyEffect::DoesNotApply => Row::without_rule(policy, "does not apply"),
+            PolicyEffect::IsOff => Row::without_rule(policy, "is off"),
+            PolicyEffect::HasNoKey(None) => Row::without_rule(policy, "the request has no key"),
+            PolicyEffect::HasNoKey(Some(status)) => {
                 let says = format!(
                     "the request has no key, and is refused with {}",
                     status.as_u16()
                 );
                 Row::without_rule(policy, &says)
             }
-            Considered::CountsNothing(rule) => {
+            PolicyEffect::CountsNothing(rule) => {
                 self.row(policy, "counts nothing".to_owned(), &[rule])
             }
-            Considered::Counts {
+            PolicyEffect::Counts {
                 is_shared,
                 cost,
                 limit,

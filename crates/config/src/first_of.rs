@@ -8,7 +8,7 @@ use super::store::ReadStore;
 use super::tree::quoted;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, TableAt};
-use tower_ratelimit::__internal::Considered;
+use tower_ratelimit::__internal::PolicyEffect;
 use tower_ratelimit::MemoryStore;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::limiter::LimiterBuilder;
@@ -58,29 +58,29 @@ static SETTINGS: Vocabulary<()> = Vocabulary(&[
 impl FirstOf {
     /// Says when a member of the group pays for a request, of which this is known. `None` if another policy pays, or if it is not a
     /// member.
-    pub(super) fn turn(&self, policy: &str, all: &[(String, Considered)]) -> Option<String> {
+    pub(super) fn turn(&self, policy: &str, all: &[(String, PolicyEffect)]) -> Option<String> {
         let rank = self.members.iter().position(|name| name == policy)?;
         let of = |name: &String| all.iter().find(|(of, _)| of == name);
         let members: Vec<_> = self.members.iter().filter_map(of).collect();
         let have_key = members.iter().any(|(_, it)| has_key(it));
-        let pays = |it: &Considered| match it {
-            Considered::Counts { is_shadow, .. } => !is_shadow && (has_key(it) || !have_key),
+        let pays = |it: &PolicyEffect| match it {
+            PolicyEffect::Counts { is_shadow, .. } => !is_shadow && (has_key(it) || !have_key),
             _ => false,
         };
         let (_, considered) = of(&self.members[rank])?;
         match considered {
-            Considered::Counts { .. } if !pays(considered) => {
+            PolicyEffect::Counts { .. } if !pays(considered) => {
                 return Some(", and never pays".to_owned());
             }
-            Considered::Counts { .. } | Considered::CountsNothing(_) => {}
-            Considered::HasNoKey(Some(_)) if members.iter().any(|(_, it)| pays(it)) => {
+            PolicyEffect::Counts { .. } | PolicyEffect::CountsNothing(_) => {}
+            PolicyEffect::HasNoKey(Some(_)) if members.iter().any(|(_, it)| pays(it)) => {
                 return Some(", unless another policy pays".to_owned());
             }
             _ => return None,
         }
         let before = members.iter().take_while(|(name, _)| name != policy);
         let mut free = before.clone();
-        if let Some((free, _)) = free.find(|(_, it)| matches!(it, Considered::CountsNothing(_))) {
+        if let Some((free, _)) = free.find(|(_, it)| matches!(it, PolicyEffect::CountsNothing(_))) {
             return Some(format!(", and never pays, since {free} always has room"));
         }
         let before = before.filter(|(_, it)| pays(it));
@@ -94,10 +94,10 @@ impl FirstOf {
 }
 
 /// Returns whether it counts the request by a key of its own.
-fn has_key(considered: &Considered) -> bool {
+fn has_key(considered: &PolicyEffect) -> bool {
     matches!(
         considered,
-        Considered::Counts {
+        PolicyEffect::Counts {
             is_shared: false,
             ..
         }

@@ -445,7 +445,12 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         guarantees: guarantees(&policies),
         states: limits
             .clone()
-            .map(|policy| (policy.as_ref().first_name().to_owned(), *policy.algorithm()))
+            .map(|policy| {
+                (
+                    policy.as_ref().original_name().to_owned(),
+                    *policy.algorithm(),
+                )
+            })
             .collect(),
         policies: limits
             .map(|policy| (policy.name().to_owned(), *policy.algorithm()))

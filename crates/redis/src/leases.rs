@@ -13,7 +13,7 @@ use std::time::Duration;
 use ahash::RandomState;
 use tokio::sync::oneshot;
 
-use super::lease::{Ask, NodeClock, Pair, Terms, Way};
+use super::lease::{NodeClock, Pair, Terms, UnitsRequest, Way};
 use super::not_leased::SmallLimits;
 use super::opened::OpenedPolicy;
 use super::pairs::{Again, Counts, Entry, LeaseRequest, LeaseRequests, Local, PairId, Shard};
@@ -266,9 +266,9 @@ impl Leases {
         let now = self.clock.now();
         let requests = charges.iter().map(|charge| {
             let (mut shard, hash) = self.shard_of(charge);
-            let mut ask = Ask {
+            let mut ask = UnitsRequest {
                 cost: charge.cost,
-                ..Ask::default()
+                ..UnitsRequest::default()
             };
             let mut epoch = self.changes.of(&charge.key);
             if let Some(terms) = self.terms(charge.policy)
@@ -301,7 +301,7 @@ impl Leases {
     fn questions_of(
         &self,
         charges: &[Charge],
-        ask: impl Fn(&mut Pair, Micros) -> Option<Ask>,
+        ask: impl Fn(&mut Pair, Micros) -> Option<UnitsRequest>,
     ) -> Vec<LeaseRequest> {
         let now = self.clock.now();
         let questions = charges.iter().filter_map(|charge| {
@@ -344,7 +344,7 @@ impl Leases {
 
     fn questions(
         &self,
-        mut ask: impl FnMut(&PairId, &mut Pair, Micros) -> Option<Ask>,
+        mut ask: impl FnMut(&PairId, &mut Pair, Micros) -> Option<UnitsRequest>,
     ) -> Vec<LeaseRequest> {
         let now = self.clock.now();
         let mut questions = Vec::new();

@@ -153,7 +153,7 @@ impl RedisLedger {
             let policies = policies.filter_map(|policy| calls.policies.get(policy));
             policies.for_each(OpenedPolicy::note_settled);
         }
-        let (of, asked) = (Arc::clone(&calls), charges.clone());
+        let (of, request) = (Arc::clone(&calls), charges.clone());
         let changed = self.0.apart(async move {
             if let Some(leases) = &calls.leases {
                 let reports = if amendment.ends_leases() {
@@ -173,7 +173,7 @@ impl RedisLedger {
         });
         Reply::later(async move {
             // A caller that gives up forgets what is remembered, before the change has ended.
-            let _forgetting = Forgetting(&of, &asked);
+            let _forgetting = Forgetting(&of, &request);
             changed.wait().await
         })
     }
@@ -245,10 +245,10 @@ impl Calls {
             // A peek goes to the server, if it is there.
             purpose => matches!(purpose, Purpose::Charge),
         };
-        let asked = (charges, &*self.policies);
+        let request = (charges, &*self.policies);
         let denials = self.denials_of(charges).filter(|_| may_tell);
-        let is_replayed =
-            denials.is_some_and(|denials| denials.replay(asked, Instant::now(), is_away, outcomes));
+        let is_replayed = denials
+            .is_some_and(|denials| denials.replay(request, Instant::now(), is_away, outcomes));
         if is_replayed {
             self.watch.calls().remembered();
         }
@@ -293,10 +293,10 @@ impl Calls {
     fn ask_server_for_units(self: &Arc<Self>, charges: &[Charge], sent: Option<Sent>) -> Charged {
         let (calls, charges) = (Arc::clone(self), Charges::from_slice(charges));
         Charged::later(async move {
-            let (asks, asked) = (Arc::clone(&calls), charges.clone());
+            let (asks, request) = (Arc::clone(&calls), charges.clone());
             // The request may wait for another's question before its own.
             let decided = calls.apart_in_time((charges[0].key, 2), async move {
-                lending::decide(&asks, &asked).await
+                lending::decide(&asks, &request).await
             });
             let outcomes = decided.wait().await.map(|(answer, outcomes)| {
                 if let Some(answer) = &answer {
@@ -343,8 +343,8 @@ impl Calls {
             }
         }
         if let (Some(denials), Some(sent)) = (&self.denials, sent) {
-            let asked = (charges, &*self.policies);
-            remember(denials, asked, (sent, Instant::now()), (answer, outcomes));
+            let request = (charges, &*self.policies);
+            remember(denials, request, (sent, Instant::now()), (answer, outcomes));
         }
     }
 }

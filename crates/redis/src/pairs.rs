@@ -8,7 +8,7 @@ use std::mem;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::lease::{Ask, Grant, Pair, Tell, Terms, Way};
+use super::lease::{Grant, Pair, Terms, UnitsReport, UnitsRequest, Way};
 use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
 use tower_ratelimit_core::__internal::Hashed;
@@ -84,7 +84,7 @@ pub(super) struct LastAnswer {
 pub(super) struct LeaseRequest {
     /// The cost is that of the request that waits for the answer, or 0 if none waits.
     pub(super) charge: Charge,
-    pub(super) ask: Ask,
+    pub(super) ask: UnitsRequest,
     pub(super) epoch: KeyEpoch,
     pub(super) put: Micros,
 }
@@ -99,7 +99,7 @@ impl Shard {
 }
 
 impl Counts {
-    pub(super) fn gives_back(&mut self, ask: &Ask) {
+    pub(super) fn gives_back(&mut self, ask: &UnitsRequest) {
         let unspent = ask.tells.iter().map(|tell| u64::from(tell.unspent));
         self.given_back += unspent.sum::<u64>();
     }
@@ -163,13 +163,13 @@ impl Entry {
     }
 
     /// Handles the loss of a question or its answer. Returns the requests that have waited for it.
-    pub(super) fn failed(&mut self, ask: &Ask) -> Vec<oneshot::Sender<Heard>> {
+    pub(super) fn failed(&mut self, ask: &UnitsRequest) -> Vec<oneshot::Sender<Heard>> {
         self.pair.failed(ask);
         self.woken(ask)
     }
 
     /// Returns the requests that have waited for this answer: only a question that leads has any.
-    pub(super) fn woken(&mut self, ask: &Ask) -> Vec<oneshot::Sender<Heard>> {
+    pub(super) fn woken(&mut self, ask: &UnitsRequest) -> Vec<oneshot::Sender<Heard>> {
         if !ask.leads {
             return Vec::new();
         }
@@ -233,7 +233,7 @@ impl PairId {
         (self.0.policy, self.0.limit) == (charge.policy, charge.limit) && self.0.key == charge.key
     }
 
-    pub(super) fn question(&self, ask: Ask, epoch: KeyEpoch, put: Micros) -> LeaseRequest {
+    pub(super) fn question(&self, ask: UnitsRequest, epoch: KeyEpoch, put: Micros) -> LeaseRequest {
         LeaseRequest {
             charge: self.0,
             ask,
@@ -251,9 +251,9 @@ pub(super) fn wake_each(waiting: Vec<oneshot::Sender<Heard>>, heard: Result<(), 
 }
 
 /// Returns a grant as a whole, to be given back.
-pub(super) fn all_of(grant: Grant) -> Ask {
-    let mut ask = Ask::default();
-    ask.tells.push(Tell {
+pub(super) fn all_of(grant: Grant) -> UnitsRequest {
+    let mut ask = UnitsRequest::default();
+    ask.tells.push(UnitsReport {
         end: grant.end,
         spent: 0,
         unspent: grant.units,

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::batcher::Operation;
-use super::lease::{Ask, Terms};
+use super::lease::{Terms, UnitsRequest};
 use super::link::Link;
 use super::opened::{LimitOfCharge, OpenedPolicy, Rule, place, rules_of};
 use super::script::{Call, Script};
@@ -62,7 +62,7 @@ struct QueryCharge {
     /// Who asks, if the limit is divided among tenants.
     tenant: Option<Box<Tenant>>,
     /// The question to the script that grants units.
-    ask: Option<Box<Ask>>,
+    ask: Option<Box<UnitsRequest>>,
 }
 
 /// The scripts that decide requests of some policies.
@@ -107,7 +107,7 @@ impl Query {
         &mut self,
         key: String,
         charge: &Charge,
-        (limit, ask): (LimitOfCharge, Option<Box<Ask>>),
+        (limit, ask): (LimitOfCharge, Option<Box<UnitsRequest>>),
         tenant: Option<Box<Tenant>>,
     ) {
         if self.charges.is_empty() {
@@ -236,7 +236,7 @@ impl Deciding {
             let terms = lending.terms.get(rule.policy).copied().flatten();
             call.numbers(terms.map_or([0; 5], Terms::numbers));
         }
-        let nothing = Ask::default();
+        let nothing = UnitsRequest::default();
         for query in queries {
             call.argument(query.charges.len());
             for charge in &query.charges {

@@ -510,14 +510,14 @@ fn check_policies(policies: &[Policy]) -> Result<(), ConfigError> {
 
 /// Rejects policies that would share a state, and names of states that no policy can have had.
 fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
-    let is_renamed = |policy: &&Policy| policy.first_name() != policy.name();
+    let is_renamed = |policy: &&Policy| policy.original_name() != policy.name();
     let renamed: Vec<&Policy> = policies.iter().filter(is_renamed).collect();
     if renamed.is_empty() {
         return Ok(());
     }
     let mut taken: HashMap<String, usize> = HashMap::new();
     for policy in policies {
-        let first = policy.first_name().to_ascii_lowercase();
+        let first = policy.original_name().to_ascii_lowercase();
         let name = policy.name().to_ascii_lowercase();
         *taken.entry(first.clone()).or_default() += 1;
         if name != first {
@@ -525,7 +525,7 @@ fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
         }
     }
     for policy in renamed {
-        let was = policy.first_name();
+        let was = policy.original_name();
         check_names(std::iter::once(was))?;
         if !was.is_ascii() {
             let remedy = "name a policy with 1 to 64 printable characters of ASCII";

@@ -205,7 +205,7 @@ impl Policy {
     /// Returns the name under which its state began.
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
-    pub fn first_name(&self) -> &str {
+    pub fn original_name(&self) -> &str {
         self.was.as_ref().unwrap_or(&self.name)
     }
 

@@ -4,7 +4,7 @@ use tower_ratelimit_core::clock::Micros;
 
 /// A question of a node to the server about one key under one policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct UnitsRequest {
     /// The cost of the request that waits for the answer, or 0 if none waits.
     pub(crate) cost: u32,
     /// How many units the node wants beside that.
@@ -15,12 +15,12 @@ pub(crate) struct Ask {
     pub(crate) leads: bool,
     /// How many units requests have asked this node for since it last reported that.
     pub(crate) seen: u32,
-    pub(crate) tells: SmallVec<[Tell; 2]>,
+    pub(crate) tells: SmallVec<[UnitsReport; 2]>,
 }
 
 /// A report of spent and returned units of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tell {
+pub(crate) struct UnitsReport {
     /// The class: its end, by the server's clock.
     pub(crate) end: Micros,
     pub(crate) spent: u32,
@@ -38,7 +38,7 @@ pub(crate) struct Grant {
     pub(crate) lasts: Micros,
 }
 
-impl Ask {
+impl UnitsRequest {
     /// Returns whether it asks or reports nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.cost == 0 && self.units == 0 && self.tells.is_empty()

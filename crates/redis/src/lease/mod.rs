@@ -68,7 +68,7 @@ mod pair;
 mod simulation;
 mod terms;
 
-pub(super) use self::ask::{Ask, Grant, Tell};
+pub(super) use self::ask::{Grant, UnitsReport, UnitsRequest};
 pub(super) use self::leased::{Leased, LeasedRequest};
 pub(super) use self::node_clock::NodeClock;
 pub(super) use self::pair::{LeaseReply, Pair, Way};

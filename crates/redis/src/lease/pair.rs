@@ -8,7 +8,7 @@ use std::mem;
 
 use smallvec::SmallVec;
 
-use super::ask::{Ask, Grant, Tell};
+use super::ask::{Grant, UnitsReport, UnitsRequest};
 use super::terms::Terms;
 use tower_ratelimit_core::clock::Micros;
 
@@ -174,11 +174,11 @@ impl Pair {
 
     /// Returns the question for the server. If a request waits for the answer, the remaining units are too
     /// few for it, and are given back: the server may have the rest.
-    pub(crate) fn ask(&mut self, now: Micros, cost: u32, terms: Terms) -> Ask {
-        let mut ask = Ask {
+    pub(crate) fn ask(&mut self, now: Micros, cost: u32, terms: Terms) -> UnitsRequest {
+        let mut ask = UnitsRequest {
             cost,
             seen: self.seen,
-            ..Ask::default()
+            ..UnitsRequest::default()
         };
         if let Some(mean) = self.seen.checked_div(self.came) {
             self.cost = mean;
@@ -226,10 +226,10 @@ impl Pair {
 
     /// Returns a report on spent units, so that these can be refunded, or `None` if there is nothing to
     /// report.
-    pub(crate) fn tell(&mut self, now: Micros) -> Option<Ask> {
-        let ask = Ask {
+    pub(crate) fn tell(&mut self, now: Micros) -> Option<UnitsRequest> {
+        let ask = UnitsRequest {
             tells: self.tells(now, |_| 0),
-            ..Ask::default()
+            ..UnitsRequest::default()
         };
         (!ask.is_empty()).then_some(ask)
     }
@@ -239,7 +239,7 @@ impl Pair {
     ///
     /// As long as the server has enough for all, units stay for their whole life. Otherwise a process that
     /// shares the processor with others would give them back in each pause.
-    pub(crate) fn idle(&mut self, now: Micros, terms: Terms) -> Option<Ask> {
+    pub(crate) fn idle(&mut self, now: Micros, terms: Terms) -> Option<UnitsRequest> {
         let idle = now.saturating_sub(self.latest);
         let is_missed = self.is_scarce || !terms.is_long();
         if idle < terms.idle(is_missed.then(|| self.requests())) {
@@ -249,24 +249,24 @@ impl Pair {
     }
 
     /// Gives all units back, as when the node stops.
-    pub(crate) fn give_back(&mut self, now: Micros) -> Option<Ask> {
-        let ask = Ask {
+    pub(crate) fn give_back(&mut self, now: Micros) -> Option<UnitsRequest> {
+        let ask = UnitsRequest {
             seen: self.seen,
             tells: self.tells(now, |left| left),
-            ..Ask::default()
+            ..UnitsRequest::default()
         };
         (self.seen, self.came) = (0, 0);
         (!ask.is_empty()).then_some(ask)
     }
 
     /// Reports what was spent, and gives back the part of each class that `unspent` returns.
-    fn tells(&mut self, now: Micros, unspent: impl Fn(u32) -> u32) -> SmallVec<[Tell; 2]> {
+    fn tells(&mut self, now: Micros, unspent: impl Fn(u32) -> u32) -> SmallVec<[UnitsReport; 2]> {
         let mut tells = SmallVec::new();
         for class in self.classes.iter_mut().filter(|class| class.until > now) {
             let unspent = unspent(class.left);
             if class.spent > 0 || unspent > 0 {
                 class.left -= unspent;
-                tells.push(Tell {
+                tells.push(UnitsReport {
                     end: class.end,
                     spent: class.spent,
                     unspent,
@@ -282,7 +282,7 @@ impl Pair {
         &mut self,
         put: Micros,
         now: Micros,
-        (ask, answer): (&Ask, LeaseReply),
+        (ask, answer): (&UnitsRequest, LeaseReply),
         terms: Terms,
     ) {
         self.ended(ask);
@@ -332,14 +332,14 @@ impl Pair {
 
     /// Handles the loss of a question or its answer: the server may not know its report, which is not
     /// repeated.
-    pub(crate) fn failed(&mut self, ask: &Ask) {
+    pub(crate) fn failed(&mut self, ask: &UnitsRequest) {
         self.ended(ask);
         if ask.leads {
             self.waiting = 0;
         }
     }
 
-    fn ended(&mut self, ask: &Ask) {
+    fn ended(&mut self, ask: &UnitsRequest) {
         if ask.leads {
             self.is_asking = false;
         }

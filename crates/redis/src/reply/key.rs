@@ -106,7 +106,7 @@ impl KeyReply {
             return None;
         }
         let own = self.own_algorithm(counted);
-        let asked = LeasedRequest {
+        let request = LeasedRequest {
             state: self.state.clone(),
             now: self.at.saturating_add(later),
             cost,
@@ -114,7 +114,7 @@ impl KeyReply {
         };
         let none = Leased::default();
         let leased = self.leased.as_deref().unwrap_or(&none);
-        leased.longest_wait(own.as_ref().unwrap_or(&counted.algorithm), asked, life)
+        leased.longest_wait(own.as_ref().unwrap_or(&counted.algorithm), request, life)
     }
 
     /// Returns the algorithm with the limit of the key or of the charge, if that is not the policy's.
@@ -187,13 +187,13 @@ impl KeyReply {
         let mut outcome = match &self.leased {
             None => algorithm.outcome(state, at, cost, fits),
             Some(leased) => {
-                let asked = LeasedRequest {
+                let request = LeasedRequest {
                     state,
                     now: at,
                     cost,
                     fits,
                 };
-                leased.outcome(algorithm, asked)
+                leased.outcome(algorithm, request)
             }
         };
         match own {

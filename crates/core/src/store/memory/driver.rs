@@ -15,7 +15,7 @@ use super::blocks::Blocks;
 use super::fair::{Seat, Share};
 use super::guarantee::Siblings;
 use super::opened::Opened;
-use super::page_snapshot::{Ask, Changed, Counted, NoRoom, PageSnapshot};
+use super::page_snapshot::{Changed, Counted, NoRoom, PageSnapshot, Probe};
 use super::seqlock::Lock;
 use super::sink::{ATTEMPTS, OutcomeSink};
 use super::tiers::{Tier, Tiers, ask_tier};
@@ -78,7 +78,7 @@ pub(super) struct Part<'a> {
     blocks: &'a Blocks,
     /// The key that may be blocked.
     blockable: u64,
-    ask: Ask,
+    probe: Probe,
     /// The cost of the request, of which less may be charged.
     most: u32,
     counted: Counted,
@@ -163,7 +163,7 @@ impl<'a> Decision<'a> {
             }
         }
         let now = *now;
-        if self.purpose.writes() && self.latest(|part| part.ask.cost > 0) > now {
+        if self.purpose.writes() && self.latest(|part| part.probe.cost > 0) > now {
             self.step_back(now)?;
             return Err(Changed);
         }
@@ -227,7 +227,7 @@ impl<'a> Decision<'a> {
                 policy: part.policy,
                 outcomes,
             };
-            part.write_uncharged(part.ask, now, Some(part.allowed), &mut sink)?;
+            part.write_uncharged(part.probe, now, Some(part.allowed), &mut sink)?;
             if let Some(left) = part.blocked {
                 outcomes.block(part.policy, left);
             }
@@ -286,7 +286,7 @@ impl<'a> Decision<'a> {
             }
         }
         for part in &mut self.parts {
-            part.ask.cost = part.most.min(self.units.max(1));
+            part.probe.cost = part.most.min(self.units.max(1));
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl<'a> Decision<'a> {
         let charges = allowed && self.purpose.writes();
         let is_lost = |part: &Part<'_>| {
             !(charges && part.charges() || part.has_room)
-                && ask_tier!(part.tier, table => table.lacks_room(&part.snapshot, part.ask))
+                && ask_tier!(part.tier, table => table.lacks_room(&part.snapshot, part.probe))
         };
         if !self.parts.iter().any(is_lost) {
             return Ok(());
@@ -323,9 +323,9 @@ impl<'a> Decision<'a> {
                 outcomes,
             };
             if part.charges() {
-                part.write_uncharged(part.ask, now, None, &mut sink)?;
+                part.write_uncharged(part.probe, now, None, &mut sink)?;
             } else {
-                part.write_uncharged(part.ask, now, Some(part.allowed), &mut sink)?;
+                part.write_uncharged(part.probe, now, Some(part.allowed), &mut sink)?;
                 if let Some(left) = part.blocked {
                     outcomes.block(part.policy, left);
                 }
@@ -352,7 +352,7 @@ impl<'a> Decision<'a> {
         self.lock()?;
         for part in &mut self.parts {
             if let Some(lock) = &mut part.lock
-                && part.ask.cost > 0
+                && part.probe.cost > 0
                 && part.snapshot.latest > now
             {
                 ask_tier!(part.tier, table => table.step_back(&part.snapshot, lock, now));
@@ -379,7 +379,7 @@ impl<'a> Decision<'a> {
                     outcomes,
                 };
                 let (snapshot, asked, sink) =
-                    (&part.snapshot, (part.ask, part.is_new), Some(&mut sink));
+                    (&part.snapshot, (part.probe, part.is_new), Some(&mut sink));
                 ask_tier!(part.tier, table => table.charge_placed(snapshot, asked, lock, now, sink));
             }
         }
@@ -421,7 +421,7 @@ impl<'a> Part<'a> {
     pub(super) fn new(
         policy: usize,
         opened: &'a Opened,
-        ask: Ask,
+        probe: Probe,
         limit: Option<Algorithm>,
         effect: DenialEffect,
     ) -> Self {
@@ -431,9 +431,9 @@ impl<'a> Part<'a> {
             tier: opened.general().first(),
             limit,
             blocks: &opened.blocks,
-            blockable: ask.fingerprint,
-            ask,
-            most: ask.cost,
+            blockable: probe.fingerprint,
+            probe,
+            most: probe.cost,
             counted: Counted::Own,
             has_room: false,
             snapshot: PageSnapshot::default(),
@@ -454,14 +454,14 @@ impl<'a> Part<'a> {
 
     fn look(&mut self, now: Micros, clock: &dyn Clock) {
         let (tiers, limit) = (self.tiers, self.limit.as_ref());
-        (self.tier, self.snapshot) = tiers.snapshot(self.ask, limit, self.counted, now, clock);
+        (self.tier, self.snapshot) = tiers.snapshot(self.probe, limit, self.counted, now, clock);
     }
 
     /// Waits until the page can be locked, and then reads it.
     fn lock_and_look(&mut self, now: Micros, clock: &dyn Clock) {
         let (tiers, limit) = (self.tiers, self.limit.as_ref());
         let (tier, snapshot, lock) =
-            tiers.snapshot_and_lock(self.ask, limit, self.counted, now, clock);
+            tiers.snapshot_and_lock(self.probe, limit, self.counted, now, clock);
         (self.tier, self.snapshot, self.lock) = (tier, snapshot, Some(lock));
     }
 
@@ -473,35 +473,35 @@ impl<'a> Part<'a> {
     /// Returns whether the key may be charged.
     fn allows(&self, now: Micros) -> Result<bool, Changed> {
         let needed = self.needed();
-        let ask = Ask {
+        let probe = Probe {
             cost: needed.cost.saturating_add(self.beside),
             ..needed
         };
-        ask_tier!(self.tier, table => table.allows(&self.snapshot, ask, now))
+        ask_tier!(self.tier, table => table.allows(&self.snapshot, probe, now))
     }
 
     /// Writes the outcome of a request that is not charged, or that it would have if it was charged.
     fn write_uncharged(
         &self,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         allowed: Option<bool>,
         sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
-        let (snapshot, asked) = (&self.snapshot, (ask, now));
+        let (snapshot, asked) = (&self.snapshot, (probe, now));
         ask_tier!(self.tier, table => table.write_uncharged(snapshot, asked, allowed, sink))
     }
 
     /// Returns whether the part is charged if the request is allowed.
     fn charges(&self) -> bool {
-        self.ask.cost > 0 && self.allowed && !self.is_passed && self.blocked.is_none()
+        self.probe.cost > 0 && self.allowed && !self.is_passed && self.blocked.is_none()
     }
 
     /// Finds out how much longer the key is blocked.
     fn look_up_block(&mut self, now: Micros, clock: &dyn Clock, only_asks: bool) {
         self.blocked = None;
         if self.blocks.are_any() {
-            let only_asks = only_asks || self.ask.cost == 0;
+            let only_asks = only_asks || self.probe.cost == 0;
             self.blocked = self.blocks.left(self.blockable, now, clock, only_asks);
         }
     }
@@ -520,7 +520,7 @@ impl<'a> Part<'a> {
             policy: self.policy,
             outcomes,
         };
-        self.write_uncharged(self.ask, then, Some(allowed), &mut sink)?;
+        self.write_uncharged(self.probe, then, Some(allowed), &mut sink)?;
         let left = self.blocked.map(|left| left.saturating_sub(wait));
         if let Some(left) = left.filter(|left| *left > Micros::ZERO) {
             outcomes.block(self.policy, left);
@@ -541,11 +541,11 @@ impl<'a> Part<'a> {
             policy: self.policy,
             outcomes: &mut outcomes,
         };
-        let ask = Ask {
+        let probe = Probe {
             cost: 0,
-            ..self.ask
+            ..self.probe
         };
-        self.write_uncharged(ask, now, Some(true), &mut sink)?;
+        self.write_uncharged(probe, now, Some(true), &mut sink)?;
         let granted = outcomes.iter().next();
         Ok(granted.map_or(0, |(_, outcome)| outcome.remaining()))
     }
@@ -555,8 +555,9 @@ impl<'a> Part<'a> {
         if self.charges()
             && let Some(lock) = &mut self.lock
         {
-            let (snapshot, ask) = (&self.snapshot, self.ask);
-            self.is_new = ask_tier!(self.tier, table => table.place_key(snapshot, ask, lock, now))?;
+            let (snapshot, probe) = (&self.snapshot, self.probe);
+            self.is_new =
+                ask_tier!(self.tier, table => table.place_key(snapshot, probe, lock, now))?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The fast path of a policy whose states take three words. It knows the type of the rule, so that a decision under the
 //! limit of the policy need not look for the rule.
 
-use super::page_snapshot::Ask;
+use super::page_snapshot::Probe;
 use super::sink::OutcomeSink;
 use super::tiers::{Counter, Tiers};
 use crate::algorithm::{Algorithm, Fixed};
@@ -25,15 +25,15 @@ impl<S: Fixed> Counter for InWords<S> {
     fn decide_at_once(
         &self,
         limit: Option<&Algorithm>,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
         if limit.is_some() {
-            return self.tiers.decide_at_once(limit, ask, now, sink);
+            return self.tiers.decide_at_once(limit, probe, now, sink);
         }
         let wide = self.tiers.wide_table()?;
-        wide.decide_at_once_by(&self.rule, ask, now, sink)
+        wide.decide_at_once_by(&self.rule, probe, now, sink)
     }
 
     fn general(&self) -> &Tiers {

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::opened::Opened;
-use super::page_snapshot::{Ask, Known};
+use super::page_snapshot::{Known, Probe};
 use super::seqlock::Lock;
 use super::sink::OutcomeSink;
 use crate::algorithm::Limit;
@@ -20,7 +20,7 @@ const MOST: usize = 8;
 struct Part<'a> {
     opened: &'a Opened,
     policy: usize,
-    ask: Ask,
+    probe: Probe,
     limit: Option<Limit>,
     known: Known<'a>,
     lock: Option<Lock<'a>>,
@@ -29,7 +29,7 @@ struct Part<'a> {
 /// A charge of one policy.
 pub(super) struct KnownCharge {
     pub(super) policy: usize,
-    pub(super) ask: Ask,
+    pub(super) probe: Probe,
     pub(super) is_soft: bool,
     pub(super) limit: Option<Limit>,
     pub(super) is_one_of_several: bool,
@@ -54,14 +54,14 @@ pub(super) fn decide(
         if charge.is_one_of_several {
             return None;
         }
-        let (policy, ask) = (charge.policy, charge.ask);
+        let (policy, probe) = (charge.policy, charge.probe);
         let opened = policies.get(policy)?;
-        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
+        if opened.blocks.are_any() && opened.blocks.may_hold(probe.fingerprint, now) {
             return None;
         }
         let mut made = None;
         let limit = opened.limit_under(charge.limit, &mut made);
-        let known = opened.counter.look_up(limit, ask, now)?;
+        let known = opened.counter.look_up(limit, probe, now)?;
         if !known.is_allowed {
             return (wanted == Wanted::Verdict && !charge.is_soft).then_some(Err(policy));
         }
@@ -70,7 +70,7 @@ pub(super) fn decide(
         parts.push(Part {
             opened,
             policy,
-            ask,
+            probe,
             limit: charge.limit,
             known,
             lock: None,
@@ -95,7 +95,7 @@ pub(super) fn decide(
 pub(super) fn decide_either<'p>(
     policies: &'p [Opened],
     charges: &[Charge],
-    ask: impl Fn(&Charge) -> Ask,
+    probe_of: impl Fn(&Charge) -> Probe,
     now: Micros,
     wanted: Wanted,
     outcomes: &mut Outcomes,
@@ -105,8 +105,8 @@ pub(super) fn decide_either<'p>(
     }
     let look_up = |charge: &Charge| {
         let opened = policies.get(charge.policy)?;
-        let ask = ask(charge);
-        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
+        let probe = probe_of(charge);
+        if opened.blocks.are_any() && opened.blocks.may_hold(probe.fingerprint, now) {
             return None;
         }
         let mut made = None;
@@ -114,9 +114,9 @@ pub(super) fn decide_either<'p>(
         Some(Part {
             opened,
             policy: charge.policy,
-            ask,
+            probe,
             limit: charge.limit,
-            known: opened.counter.look_up(limit, ask, now)?,
+            known: opened.counter.look_up(limit, probe, now)?,
             lock: None,
         })
     };
@@ -179,7 +179,7 @@ fn charge(parts: &mut [Part<'_>], now: Micros, wanted: Wanted, outcomes: &mut Ou
             None
         };
         if let Some(lock) = &mut part.lock {
-            counter.charge_known(limit, &part.known, part.ask, lock, now, sink);
+            counter.charge_known(limit, &part.known, part.probe, lock, now, sink);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::guarantee::Guarantee;
 use super::known::{self, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
-use super::page_snapshot::{Ask, Counted};
+use super::page_snapshot::{Counted, Probe};
 use super::seed::Seed;
 use super::sink::OutcomeSink;
 use crate::algorithm::{Algorithm, Limit};
@@ -152,32 +152,32 @@ impl MemoryLedger {
             let Some(opened) = self.policies.get(charge.policy) else {
                 continue;
             };
-            let mut ask = self.ask(&charge.key, charge.cost);
+            let mut probe = self.probe(&charge.key, charge.cost);
             if let Some(division) = &opened.division
                 && !amendment.is_of_blocks()
             {
-                let tenant = ask.fingerprint;
-                ask = self.ask(&charge.key.root(), charge.cost);
+                let tenant = probe.fingerprint;
+                probe = self.probe(&charge.key.root(), charge.cost);
                 let tenant = (tenant, charge.weight);
                 let units = (charge.cost, self.clock.now());
-                division.amend(ask.fingerprint, tenant, units, amendment);
+                division.amend(probe.fingerprint, tenant, units, amendment);
             }
             if let Some(division) = &opened.slot_division
                 && amendment == Amendment::Release
             {
-                let tenant = ask.fingerprint;
-                ask = self.ask(&charge.key.root(), charge.cost);
+                let tenant = probe.fingerprint;
+                probe = self.probe(&charge.key.root(), charge.cost);
                 let slots = (charge.slot, charge.cost);
-                division.give_back(ask.fingerprint, tenant, slots, self.clock.now());
+                division.give_back(probe.fingerprint, tenant, slots, self.clock.now());
             }
-            if opened.amend_at_once(charge, ask, amendment, &self.clock) {
+            if opened.amend_at_once(charge, probe, amendment, &self.clock) {
                 if self.has_divisions {
                     self.amend_children(charge, charges, amendment);
                 }
                 continue;
             }
             let limit = opened.limit_of(charge);
-            let of_key = opened.amend(ask, limit.as_ref(), amendment, &self.clock)?;
+            let of_key = opened.amend(probe, limit.as_ref(), amendment, &self.clock)?;
             if of_key && self.has_divisions {
                 self.amend_children(charge, charges, amendment);
             }
@@ -297,17 +297,17 @@ impl MemoryLedger {
         let opened = &self.policies[policy];
         // The clock first, which may be a call: less has to be kept over it.
         let now = self.clock.now();
-        let ask = self.ask(key, cost);
-        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
-            return self.decide_on_a_suspect(policy, ask, sink);
+        let probe = self.probe(key, cost);
+        if opened.blocks.are_any() && opened.blocks.may_hold(probe.fingerprint, now) {
+            return self.decide_on_a_suspect(policy, probe, sink);
         }
         if opened.limit.is_none() {
             let counter = &*opened.counter;
-            if let Some(allowed) = counter.decide_at_once(None, ask, now, sink.as_deref_mut()) {
+            if let Some(allowed) = counter.decide_at_once(None, probe, now, sink.as_deref_mut()) {
                 return allowed;
             }
         }
-        self.decide_further(opened, opened.limit.as_ref(), ask, now, sink)
+        self.decide_further(opened, opened.limit.as_ref(), probe, now, sink)
     }
 
     /// A function of its own, since the fast path takes fewer instructions the less it carries along.
@@ -316,24 +316,24 @@ impl MemoryLedger {
         &self,
         opened: &Opened,
         limit: Option<&Algorithm>,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let (table, mut its) = (&opened.counter, Counted::Own);
         if limit.is_some() {
             // A ledger that was opened with another limit has not tried this yet.
-            if let Some(allowed) = table.decide_at_once(limit, ask, now, sink.as_deref_mut()) {
+            if let Some(allowed) = table.decide_at_once(limit, probe, now, sink.as_deref_mut()) {
                 return allowed;
             }
         } else {
-            match table.decide_new_at_once(ask, now, sink.as_deref_mut()) {
+            match table.decide_new_at_once(probe, now, sink.as_deref_mut()) {
                 Ok(allowed) => return allowed,
                 Err(counted) => its = counted,
             }
         }
         let general = opened.general();
-        general.decide_in_the_end((ask, its), limit, now, &self.clock, sink)
+        general.decide_in_the_end((probe, its), limit, now, &self.clock, sink)
     }
 
     /// Decides a request whose key may be blocked.
@@ -341,7 +341,7 @@ impl MemoryLedger {
     fn decide_on_a_suspect(
         &self,
         policy: usize,
-        ask: Ask,
+        probe: Probe,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let mut unwanted = Outcomes::new(Micros::ZERO);
@@ -353,7 +353,7 @@ impl MemoryLedger {
         decision.add(Part::new(
             policy,
             &self.policies[policy],
-            ask,
+            probe,
             self.policies[policy].limit,
             DenialEffect::Full,
         ));
@@ -384,10 +384,10 @@ impl MemoryLedger {
         if self.has_penalties || self.has_slots || self.has_divisions {
             return None;
         }
-        let ask = self.ask(key, cost);
+        let probe = self.probe(key, cost);
         let charges = policies.iter().map(|&(policy, is_soft)| KnownCharge {
             policy,
-            ask,
+            probe,
             is_soft,
             limit: None,
             is_one_of_several: false,
@@ -433,7 +433,7 @@ impl MemoryLedger {
             let cost = charge.cost;
             KnownCharge {
                 policy: charge.policy,
-                ask: Ask { fingerprint, cost },
+                probe: Probe { fingerprint, cost },
                 is_soft: charge.is_soft,
                 limit: charge.limit,
                 is_one_of_several: charge.alternative.is_some(),
@@ -450,9 +450,9 @@ impl MemoryLedger {
         if charges.iter().all(|charge| charge.alternative.is_none()) {
             return false;
         }
-        let ask = |charge: &Charge| self.ask(&charge.key, charge.cost);
+        let probe = |charge: &Charge| self.probe(&charge.key, charge.cost);
         let now = self.clock.now();
-        let decided = known::decide_either(&self.policies, charges, ask, now, wanted, outcomes);
+        let decided = known::decide_either(&self.policies, charges, probe, now, wanted, outcomes);
         if decided.is_some() && wanted.includes(true) {
             outcomes.put_in_order();
         }
@@ -482,17 +482,17 @@ impl MemoryLedger {
         for &policy in &self.order_of_locking {
             if let Some(charge) = charges.iter().find(|charge| charge.policy == policy) {
                 let opened = &self.policies[policy];
-                let ask = self.ask(&opened.counted(&charge.key), charge.cost);
+                let probe = self.probe(&opened.counted(&charge.key), charge.cost);
                 let limit = opened.limit_of(charge);
-                let part = Part::new(policy, opened, ask, limit, charge.effect());
+                let part = Part::new(policy, opened, probe, limit, charge.effect());
                 let part = part.one_of(charge.alternative);
                 if let Some(division) = &opened.division {
                     let tenant = self.fingerprint(&charge.key);
-                    let seat = division.seat(ask.fingerprint, (tenant, charge.weight));
+                    let seat = division.seat(probe.fingerprint, (tenant, charge.weight));
                     decision.add_for(tenant, seat, part);
                 } else if let Some(guarantee) = &opened.guarantee {
                     let child = self.child_of(guarantee, charges);
-                    let siblings = guarantee.siblings((ask.fingerprint, child), &opened.first);
+                    let siblings = guarantee.siblings((probe.fingerprint, child), &opened.first);
                     decision.add_beside(siblings, part);
                 } else {
                     decision.add(part);
@@ -566,8 +566,8 @@ impl MemoryLedger {
     }
 
     #[inline]
-    pub(super) fn ask(&self, key: &Key, cost: u32) -> Ask {
-        Ask {
+    pub(super) fn probe(&self, key: &Key, cost: u32) -> Probe {
+        Probe {
             fingerprint: self.seed.fingerprint(key),
             cost,
         }

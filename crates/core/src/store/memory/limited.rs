@@ -21,8 +21,8 @@ impl MemoryLedger {
         mut sink: Option<&mut OutcomeSink<'_>>,
     ) -> bool {
         let opened = &self.policies[policy];
-        let (ask, now) = (self.ask(key, cost), self.clock.now());
-        if opened.blocks.are_any() && opened.blocks.may_hold(ask.fingerprint, now) {
+        let (probe, now) = (self.probe(key, cost), self.clock.now());
+        if opened.blocks.are_any() && opened.blocks.may_hold(probe.fingerprint, now) {
             let charge = Charge::new(policy, *key, cost).under(limit);
             let mut unwanted = Outcomes::new(Micros::ZERO);
             let (wanted, outcomes) = match sink {
@@ -34,10 +34,10 @@ impl MemoryLedger {
         let mut made = None;
         let limit = opened.limit_under(Some(limit), &mut made);
         let counter = &*opened.counter;
-        if let Some(allowed) = counter.decide_at_once(limit, ask, now, sink.as_deref_mut()) {
+        if let Some(allowed) = counter.decide_at_once(limit, probe, now, sink.as_deref_mut()) {
             return allowed;
         }
-        self.decide_further(opened, limit, ask, now, sink)
+        self.decide_further(opened, limit, probe, now, sink)
     }
 
     /// Decides a request that concerns one policy alone and brings its limit.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::blocks::Blocks;
 use super::fair::{Division, SlotDivision};
 use super::guarantee::Guarantee;
-use super::page_snapshot::{Ask, Counted};
+use super::page_snapshot::{Counted, Probe};
 use super::prepared::Prepared;
 use super::slots::Slots;
 use super::tiers::{Counter, Tiers};
@@ -101,7 +101,7 @@ impl Opened {
     pub(super) fn amend_at_once(
         &self,
         charge: &Charge,
-        ask: Ask,
+        probe: Probe,
         amendment: Amendment,
         clock: &dyn Clock,
     ) -> bool {
@@ -110,15 +110,15 @@ impl Opened {
         match amendment {
             Amendment::Release => {
                 if let Some(slots) = &self.slots {
-                    slots.lock_key(ask.fingerprint).give_back(ask.cost);
+                    slots.lock_key(probe.fingerprint).give_back(probe.cost);
                 }
                 true
             }
             Amendment::TakeBack(taken) if is_common(taken) => {
-                self.counter.take_back_at_once(ask, taken.until(), clock)
+                self.counter.take_back_at_once(probe, taken.until(), clock)
             }
-            Amendment::Add(taken) if is_common(taken) && ask.cost > 0 => {
-                self.counter.settle_at_once(ask, clock)
+            Amendment::Add(taken) if is_common(taken) && probe.cost > 0 => {
+                self.counter.settle_at_once(probe, clock)
             }
             _ => false,
         }
@@ -127,23 +127,23 @@ impl Opened {
     /// Changes the state of a key; see [`Ledger::amend`](crate::store::Ledger::amend).
     pub(super) fn amend(
         &self,
-        ask: Ask,
+        probe: Probe,
         limit: Option<&Algorithm>,
         amendment: Amendment,
         clock: &dyn Clock,
     ) -> Result<bool, StoreError> {
-        let (key, counter) = (ask.fingerprint, self.general());
+        let (key, counter) = (probe.fingerprint, self.general());
         match amendment {
             // At once.
             Amendment::Release => {}
             Amendment::Settle => {
-                let may_be_known = limit.is_none() && ask.cost > 0;
-                if !(may_be_known && self.counter.settle_at_once(ask, clock)) {
-                    counter.settle((ask, Counted::Own), limit, clock);
+                let may_be_known = limit.is_none() && probe.cost > 0;
+                if !(may_be_known && self.counter.settle_at_once(probe, clock)) {
+                    counter.settle((probe, Counted::Own), limit, clock);
                 }
             }
             Amendment::Add(taken) => {
-                counter.settle((ask, Counted::of(taken.is_overflow())), limit, clock);
+                counter.settle((probe, Counted::of(taken.is_overflow())), limit, clock);
             }
             Amendment::Block(length) => self.blocks.block(key, length, clock.now()),
             Amendment::Unblock => return Ok(self.blocks.unblock(key, clock.now())),
@@ -158,7 +158,7 @@ impl Opened {
             Amendment::Refund
             | Amendment::TakeBack(_)
             | Amendment::GiveBack(_)
-            | Amendment::Reset => return Ok(counter.amend(ask, limit, clock, amendment)),
+            | Amendment::Reset => return Ok(counter.amend(probe, limit, clock, amendment)),
         }
         Ok(true)
     }

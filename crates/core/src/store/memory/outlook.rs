@@ -26,11 +26,11 @@ impl MemoryLedger {
         let (_, outcome) = outcomes.find(|(policy, _)| *policy == charge.policy)?;
         let counted = Counted::of(outcome.is_overflow());
         let key = opened.counted(&charge.key);
-        let (ask, limit) = (self.ask(&key, charge.cost), opened.limit_of(charge));
+        let (probe, limit) = (self.probe(&key, charge.cost), opened.limit_of(charge));
         let general = opened.general();
         let now = peeked.at();
         let (tier, snapshot, _lock) =
-            general.snapshot_and_lock(ask, limit.as_ref(), counted, now, &self.clock);
+            general.snapshot_and_lock(probe, limit.as_ref(), counted, now, &self.clock);
         let own = snapshot.own.filter(|own| own.is_overridden);
         let blocks = &opened.blocks;
         let blocked = blocks.left(self.fingerprint(&charge.key), now, &self.clock, true);
@@ -38,7 +38,7 @@ impl MemoryLedger {
             policy: charge.policy,
             algorithm: opened.algorithm,
             own: own.map(|own| own.algorithm),
-            state: ask_tier!(tier, table => table.state(&snapshot, ask, now)).ok()?,
+            state: ask_tier!(tier, table => table.state(&snapshot, probe, now)).ok()?,
             at: now,
             blocked: blocked.unwrap_or(Micros::ZERO),
         })

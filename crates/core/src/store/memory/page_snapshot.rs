@@ -26,9 +26,9 @@ impl Counted {
     }
 }
 
-/// The key and the cost about which a table is asked.
+/// The fingerprint of a key and a cost, for a table to decide on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+pub(super) struct Probe {
     pub(super) fingerprint: u64,
     pub(super) cost: u32,
 }
@@ -97,9 +97,9 @@ pub(super) struct NoRoom;
 
 impl PageSnapshot {
     #[inline]
-    pub(super) fn fingerprint(&self, ask: Ask) -> u64 {
+    pub(super) fn fingerprint(&self, probe: Probe) -> u64 {
         match self.counted {
-            Counted::Own => ask.fingerprint,
+            Counted::Own => probe.fingerprint,
             Counted::Overflow => RESERVED,
         }
     }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cell::{self, Word, Words};
-use super::page_snapshot::{Ask, Counted, Known, PageSnapshot};
+use super::page_snapshot::{Counted, Known, PageSnapshot, Probe};
 use super::seqlock::Lock;
 use super::sink::{Fill, OutcomeSink};
 use super::table::Table;
@@ -28,7 +28,7 @@ pub(super) trait Counter: Send + Sync + 'static {
     fn decide_at_once(
         &self,
         limit: Option<&Algorithm>,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>;
@@ -37,7 +37,7 @@ pub(super) trait Counter: Send + Sync + 'static {
     /// not the common one, returns where the key is counted, as far as that is known.
     fn decide_new_at_once(
         &self,
-        _ask: Ask,
+        _ask: Probe,
         _now: Micros,
         _sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Counted> {
@@ -46,8 +46,8 @@ pub(super) trait Counter: Send + Sync + 'static {
 
     /// Finds a key in one of its first slots, on a page at rest, and checks whether it may be charged.
     /// Returns `None` in all but the common case.
-    fn look_up(&self, limit: Option<&Algorithm>, ask: Ask, now: Micros) -> Option<Known<'_>> {
-        self.general().look_up(limit, ask, now)
+    fn look_up(&self, limit: Option<&Algorithm>, probe: Probe, now: Micros) -> Option<Known<'_>> {
+        self.general().look_up(limit, probe, now)
     }
 
     /// Charges a key that was found. Its page is locked.
@@ -55,25 +55,25 @@ pub(super) trait Counter: Send + Sync + 'static {
         &self,
         limit: Option<&Algorithm>,
         known: &Known<'_>,
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) {
         self.general()
-            .charge_known(limit, known, ask, lock, now, sink);
+            .charge_known(limit, known, probe, lock, now, sink);
     }
 
     /// Charges a known key after the fact, under the limit of the counter. Returns `false` in all but the
     /// common case.
-    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
-        self.general().settle_at_once(ask, clock)
+    fn settle_at_once(&self, probe: Probe, clock: &dyn Clock) -> bool {
+        self.general().settle_at_once(probe, clock)
     }
 
     /// Gives back to a known key what a request has taken, until this moment, under the limit of the counter. Returns
     /// `false` in all but the common case.
-    fn take_back_at_once(&self, ask: Ask, until: Micros, clock: &dyn Clock) -> bool {
-        self.general().take_back_at_once(ask, until, clock)
+    fn take_back_at_once(&self, probe: Probe, until: Micros, clock: &dyn Clock) -> bool {
+        self.general().take_back_at_once(probe, until, clock)
     }
 
     /// Returns the general path.
@@ -313,7 +313,7 @@ impl Tiers {
     /// Decides any request that concerns no other policy. `counted` says where its key is counted, as far as that is known.
     pub(super) fn decide_in_the_end(
         &self,
-        (ask, counted): (Ask, Counted),
+        (probe, counted): (Probe, Counted),
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
@@ -322,16 +322,16 @@ impl Tiers {
         // A key of a packed table that is found here has moved here.
         if self.packed.is_some()
             && limit.is_none()
-            && let Some(allowed) = self.decide_at_once(None, ask, now, sink.as_deref_mut())
+            && let Some(allowed) = self.decide_at_once(None, probe, now, sink.as_deref_mut())
         {
             return allowed;
         }
-        self.ask(ask.fingerprint, limit, now, |tier| {
+        self.ask(probe.fingerprint, limit, now, |tier| {
             let counted = match tier {
                 Tier::Packed(_) => counted,
                 Tier::Wide(_) | Tier::Long(_) => Counted::Own,
             };
-            let (asked, sink) = ((ask, counted), sink.as_deref_mut());
+            let (asked, sink) = ((probe, counted), sink.as_deref_mut());
             ask_tier!(tier, table => table.decide_in_the_end(asked, limit, clock, now, sink))
         })
     }
@@ -340,14 +340,14 @@ impl Tiers {
     /// decided `now` or later, up to the end of the table that is returned.
     pub(super) fn snapshot(
         &self,
-        ask: Ask,
+        probe: Probe,
         limit: Option<&Algorithm>,
         counted: Counted,
         now: Micros,
         clock: &dyn Clock,
     ) -> (Tier<'_>, PageSnapshot) {
-        self.ask(ask.fingerprint, limit, now, |tier| {
-            let seen = ask_tier!(tier, table => table.look_at(ask, limit, counted, clock));
+        self.ask(probe.fingerprint, limit, now, |tier| {
+            let seen = ask_tier!(tier, table => table.look_at(probe, limit, counted, clock));
             Some((tier, seen?))
         })
     }
@@ -355,14 +355,15 @@ impl Tiers {
     /// Locks the page of a key, however long that takes, and then reads it.
     pub(super) fn snapshot_and_lock(
         &self,
-        ask: Ask,
+        probe: Probe,
         limit: Option<&Algorithm>,
         counted: Counted,
         now: Micros,
         clock: &dyn Clock,
     ) -> (Tier<'_>, PageSnapshot, Lock<'_>) {
-        self.ask(ask.fingerprint, limit, now, |tier| {
-            let seen = ask_tier!(tier, table => table.lock_and_look_at(ask, limit, counted, clock));
+        self.ask(probe.fingerprint, limit, now, |tier| {
+            let seen =
+                ask_tier!(tier, table => table.lock_and_look_at(probe, limit, counted, clock));
             let (snapshot, lock) = seen?;
             Some((tier, snapshot, lock))
         })
@@ -371,23 +372,23 @@ impl Tiers {
     /// Changes the state of a key, if it has one. Returns `false` if turns of a queue are not the last.
     pub(super) fn amend(
         &self,
-        ask: Ask,
+        probe: Probe,
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
         amendment: Amendment,
     ) -> bool {
         self.ask(
-            ask.fingerprint,
+            probe.fingerprint,
             limit,
             clock.now(),
-            |tier| ask_tier!(tier, table => table.amend(ask, limit, clock, amendment)),
+            |tier| ask_tier!(tier, table => table.amend(probe, limit, clock, amendment)),
         )
     }
 
     /// Charges a key after the fact, whether there is room under its limit or not.
     pub(super) fn settle(
         &self,
-        asked: (Ask, Counted),
+        asked: (Probe, Counted),
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
     ) {
@@ -455,20 +456,20 @@ impl Tiers {
     pub(super) fn decide_at_once(
         &self,
         limit: Option<&Algorithm>,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        ask_last!(self, table => table.decide_at_once(limit, ask, now, sink))?
+        ask_last!(self, table => table.decide_at_once(limit, probe, now, sink))?
     }
 
     pub(super) fn look_up(
         &self,
         limit: Option<&Algorithm>,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
     ) -> Option<Known<'_>> {
-        let known = ask_last!(self, table => table.look_up(limit, ask, now))??;
+        let known = ask_last!(self, table => table.look_up(limit, probe, now))??;
         Some(known.widely())
     }
 
@@ -476,20 +477,20 @@ impl Tiers {
         &self,
         limit: Option<&Algorithm>,
         known: &Known<'_>,
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) {
-        ask_last!(self, table => table.charge_known(limit, known, ask, lock, now, sink));
+        ask_last!(self, table => table.charge_known(limit, known, probe, lock, now, sink));
     }
 
-    fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
-        ask_last!(self, table => table.settle_at_once(ask, clock)).unwrap_or(false)
+    fn settle_at_once(&self, probe: Probe, clock: &dyn Clock) -> bool {
+        ask_last!(self, table => table.settle_at_once(probe, clock)).unwrap_or(false)
     }
 
-    fn take_back_at_once(&self, ask: Ask, until: Micros, clock: &dyn Clock) -> bool {
-        ask_last!(self, table => table.take_back_at_once(ask, until, clock)).unwrap_or(false)
+    fn take_back_at_once(&self, probe: Probe, until: Micros, clock: &dyn Clock) -> bool {
+        ask_last!(self, table => table.take_back_at_once(probe, until, clock)).unwrap_or(false)
     }
 }
 
@@ -497,11 +498,11 @@ impl Counter for Tiers {
     fn decide_at_once(
         &self,
         limit: Option<&Algorithm>,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        self.decide_at_once(limit, ask, now, sink)
+        self.decide_at_once(limit, probe, now, sink)
     }
 
     fn general(&self) -> &Tiers {
@@ -513,17 +514,17 @@ impl Counter for Tiers {
 #[cfg(all(test, not(tower_ratelimit_loom)))]
 pub(super) fn decide(
     counter: &dyn Counter,
-    ask: Ask,
+    probe: Probe,
     now: Micros,
     clock: &dyn Clock,
     mut sink: Option<&mut OutcomeSink<'_>>,
 ) -> bool {
-    if let Some(allowed) = counter.decide_at_once(None, ask, now, sink.as_deref_mut()) {
+    if let Some(allowed) = counter.decide_at_once(None, probe, now, sink.as_deref_mut()) {
         return allowed;
     }
-    let decided = counter.decide_new_at_once(ask, now, sink.as_deref_mut());
+    let decided = counter.decide_new_at_once(probe, now, sink.as_deref_mut());
     decided.unwrap_or_else(|counted| {
         let general = counter.general();
-        general.decide_in_the_end((ask, counted), None, now, clock, sink)
+        general.decide_in_the_end((probe, counted), None, now, clock, sink)
     })
 }

@@ -62,7 +62,7 @@ fn a_report_is_never_repeated() {
     let (mut pair, now) = (pair(), Micros::new(SECOND + SECOND / 2));
     assert_eq!(pair.request(now, 3), Way::Spent { is_low: false });
     let returned = pair.give_back(now).unwrap();
-    let tell = Tell {
+    let tell = UnitsReport {
         end: Micros::new(77),
         spent: 3,
         unspent: 7,
@@ -87,7 +87,7 @@ fn a_key_that_is_asked_for_twice_is_not_leased_and_one_asked_for_often_is() {
 }
 
 /// Returns a pair whose units are spent, with a question on its way, and when that was sent.
-fn waiting() -> (Pair, Ask, Micros) {
+fn waiting() -> (Pair, UnitsRequest, Micros) {
     let (mut pair, mut now) = (Pair::default(), Micros::new(SECOND));
     let mut granted = 0;
     while granted == 0 {
@@ -311,9 +311,9 @@ fn a_request_above_what_is_left_gives_the_rest_back_with_its_question() {
 }
 
 /// Returns the question for requests of this cost, after many that come this far apart.
-fn asked_by(cost: u32, apart: u64) -> (Pair, Micros, Ask) {
+fn asked_by(cost: u32, apart: u64) -> (Pair, Micros, UnitsRequest) {
     let (mut pair, mut now) = (Pair::default(), Micros::new(SECOND));
-    let mut ask = Ask::default();
+    let mut ask = UnitsRequest::default();
     for _ in 0..50 {
         now = now.saturating_add(Micros::new(apart));
         if pair.request(now, cost) == Way::Ask {
@@ -362,10 +362,10 @@ fn refuses_after(trip: u64, units: u32, lasts: u64, text: &str) -> bool {
     let terms = Terms::of(&algorithm, Micros::new(SECOND)).unwrap();
     let (mut pair, put) = (Pair::default(), Micros::new(SECOND));
     (pair.size, pair.cost) = (40, 1);
-    let ask = Ask {
+    let ask = UnitsRequest {
         units: 40,
         leads: true,
-        ..Ask::default()
+        ..UnitsRequest::default()
     };
     let grant = Grant {
         units,

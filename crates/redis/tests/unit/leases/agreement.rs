@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use redis::Connection;
 
-use super::ask::{Ask, Grant, Tell};
+use super::ask::{Grant, UnitsReport, UnitsRequest};
 use super::leased::Leased;
 use super::terms::Terms;
 use crate::glue::glue;
@@ -63,7 +63,7 @@ struct Act<'a> {
     now: Micros,
     amount: u32,
     verb: Verb,
-    tells: &'a [Tell],
+    tells: &'a [UnitsReport],
     terms: Terms,
 }
 
@@ -96,13 +96,13 @@ impl Act<'_> {
                     if amount > 0 {
                         rule.charge(&mut kept, now, amount);
                     }
-                    let ask = Ask {
+                    let ask = UnitsRequest {
                         cost: amount,
                         units: wanted,
                         awaited,
                         seen,
                         tells: self.tells.into(),
-                        ..Ask::default()
+                        ..UnitsRequest::default()
                     };
                     grant = leased.grant(rule, &kept, now, &ask, self.terms);
                 }
@@ -361,9 +361,9 @@ fn holds(
         let part = |units: u32, eighths: u32| {
             u32::try_from(u64::from(units) * u64::from(eighths) / 8).expect("units")
         };
-        let tells: Vec<Tell> = classes
+        let tells: Vec<UnitsReport> = classes
             .iter()
-            .map(|(end, units)| Tell {
+            .map(|(end, units)| UnitsReport {
                 end: *end,
                 spent: part(*units, deed.spent),
                 unspent: part(*units, deed.unspent),

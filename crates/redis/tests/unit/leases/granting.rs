@@ -2,7 +2,7 @@
 
 use super::{Class, Demand, Leased, charge};
 use crate::lease::terms::{Terms, times};
-use crate::lease::{Ask, Grant, Tell};
+use crate::lease::{Grant, UnitsReport, UnitsRequest};
 use tower_ratelimit_core::__internal::LEAST_LEASED;
 use tower_ratelimit_core::__internal::Step;
 use tower_ratelimit_core::clock::Micros;
@@ -22,7 +22,7 @@ impl Leased {
         rule: &S,
         kept: &mut S::Form,
         now: Micros,
-        tells: &[Tell],
+        tells: &[UnitsReport],
     ) {
         for tell in tells {
             let end = tell.end.get();
@@ -52,7 +52,7 @@ impl Leased {
         rule: &S,
         kept: &S::Form,
         now: Micros,
-        ask: &Ask,
+        ask: &UnitsRequest,
         terms: Terms,
     ) -> Option<Grant> {
         // No node leases the key.
@@ -185,9 +185,9 @@ mod tests {
                     if cost > 0 {
                         rule.charge(&mut kept, now, cost);
                     }
-                    let ask = Ask {
+                    let ask = UnitsRequest {
                         units,
-                        ..Ask::default()
+                        ..UnitsRequest::default()
                     };
                     leased.grant(rule, &kept, now, &ask, terms);
                     continue;
@@ -228,16 +228,16 @@ mod tests {
         let terms = Terms::of(&rule.into(), Micros::new(20_000)).unwrap();
         let mut kept = <FixedWindow as Step>::Form::default();
         let mut leased = Leased::default();
-        let ask = Ask {
+        let ask = UnitsRequest {
             units: 10,
-            ..Ask::default()
+            ..UnitsRequest::default()
         };
         let first = Micros::new(1_790_000_000_000_000);
         let ended = leased.grant(&rule, &kept, first, &ask, terms).unwrap();
         leased.end(&rule, &mut kept, ended.end);
         assert_eq!((leased.units(), rule.remaining(&kept, ended.end)), (0, 990));
         leased.grant(&rule, &kept, ended.end, &ask, terms).unwrap();
-        let tell = Tell {
+        let tell = UnitsReport {
             end: ended.end,
             spent: 0,
             unspent: 10,
@@ -255,11 +255,11 @@ mod tests {
             let rule = FixedWindow::per_minute(limit);
             let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
             let kept = <FixedWindow as Step>::Form::default();
-            let ask = Ask {
+            let ask = UnitsRequest {
                 cost,
                 units: 3,
                 awaited: 3,
-                ..Ask::default()
+                ..UnitsRequest::default()
             };
             let now = Micros::new(1_790_000_000_000_000);
             Leased::default().grant(&rule, &kept, now, &ask, terms)
@@ -279,10 +279,10 @@ mod tests {
         let now = Micros::new(1_790_000_000_000_000);
         rule.charge(&mut kept, now, 91);
         for (units, awaited, granted) in [(40, 0, 1), (40, 6, 6), (40, 40, 9)] {
-            let ask = Ask {
+            let ask = UnitsRequest {
                 units,
                 awaited,
-                ..Ask::default()
+                ..UnitsRequest::default()
             };
             let grant = Leased::default().grant(&rule, &kept, now, &ask, terms);
             assert_eq!(grant.map(|grant| grant.units), Some(granted));
@@ -296,9 +296,9 @@ mod tests {
         let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
         let kept = <FixedWindow as Step>::Form::default();
         let end = 1_790_000_040_000_000;
-        let ask = Ask {
+        let ask = UnitsRequest {
             units: 1_000,
-            ..Ask::default()
+            ..UnitsRequest::default()
         };
         for (before, units) in [
             (500_000, 1_000),
@@ -318,9 +318,9 @@ mod tests {
         let rule = FixedWindow::per_minute(1_000);
         let terms = Terms::of(&rule.into(), Micros::new(1_000_000)).unwrap();
         let kept = <FixedWindow as Step>::Form::default();
-        let ask = Ask {
+        let ask = UnitsRequest {
             units: 10,
-            ..Ask::default()
+            ..UnitsRequest::default()
         };
         let start = 1_790_000_010_000_000;
         let at = |micros: u64| Micros::new(start + micros);
@@ -331,7 +331,7 @@ mod tests {
         leased.end(&rule, &mut kept.clone(), Micros::new(start - 200_000));
         let other = leased.grant(&rule, &kept, at(50_000), &ask, terms).unwrap();
         assert_ne!(moved.end, other.end);
-        let tell = Tell {
+        let tell = UnitsReport {
             end: moved.end,
             spent: 0,
             unspent: 10,

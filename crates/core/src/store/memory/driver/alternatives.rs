@@ -65,7 +65,7 @@ impl Decision<'_> {
         let wait_of = |part: &Part<'_>| {
             let mut each = outcomes.iter();
             let (_, outcome) = each.find(|(policy, _)| *policy == part.policy)?;
-            Some(Reverse(wait_by(outcome, part.ask.cost)))
+            Some(Reverse(wait_by(outcome, part.probe.cost)))
         };
         let mut dropped: SmallVec<[usize; 8]> = SmallVec::new();
         for part in self.parts.iter().filter(|part| !part.is_passed) {

@@ -29,7 +29,7 @@ impl<'a> Decision<'a> {
             let part = &mut self.parts[*place];
             let left = part.left(now)?;
             let answer = siblings.ask((left, now), part.snapshot.limit(), is_charged);
-            (part.beside, part.granted) = answer(part.ask.cost);
+            (part.beside, part.granted) = answer(part.probe.cost);
         }
         Ok(())
     }
@@ -39,7 +39,7 @@ impl<'a> Decision<'a> {
         let writes = self.purpose.writes();
         for (place, siblings) in &mut self.families {
             let part = &self.parts[*place];
-            let cost = part.ask.cost;
+            let cost = part.probe.cost;
             let taken = if allowed && part.charges() { cost } else { 0 };
             if writes && taken > 0 {
                 siblings.charge(taken);

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Ask, Decision, Part};
+use super::{Decision, Part, Probe};
 use crate::clock::Micros;
 use crate::decision::{DenialEffect, Outcomes};
 use crate::store::memory::fair::{Ending, Seat};
@@ -57,7 +57,7 @@ impl<'a> Decision<'a> {
                 } else {
                     Ending::Elsewhere
                 };
-                seat.conclude(ending, part.ask.cost);
+                seat.conclude(ending, part.probe.cost);
             }
         }
         outcomes.change_each(|policy, outcome| {
@@ -68,7 +68,7 @@ impl<'a> Decision<'a> {
             let Some(share) = &part.share else {
                 return;
             };
-            let cost = part.ask.cost;
+            let cost = part.probe.cost;
             let taken = if allowed && part.charges() { cost } else { 0 };
             share.tell(outcome, (cost, taken));
         });
@@ -87,17 +87,17 @@ impl Part<'_> {
 
     /// Returns whether the limit has no room for a request that it could have room for.
     fn is_refused(&self) -> bool {
-        let cost = self.ask.cost;
+        let cost = self.probe.cost;
         let is_too_large = self.share.is_some_and(|share| share.is_below(cost));
         !self.allowed && cost > 0 && !is_too_large && self.blocked.is_none()
     }
 
     /// Returns the units that the limit needs to have.
     #[inline]
-    pub(super) fn needed(&self) -> Ask {
+    pub(super) fn needed(&self) -> Probe {
         match &self.share {
-            None => self.ask,
-            Some(share) => self.asking(share.needs(self.ask.cost)),
+            None => self.probe,
+            Some(share) => self.asking(share.needs(self.probe.cost)),
         }
     }
 
@@ -106,7 +106,7 @@ impl Part<'_> {
         self.share.map_or(left, |share| share.of(left, 0))
     }
 
-    fn asking(&self, cost: u32) -> Ask {
-        Ask { cost, ..self.ask }
+    fn asking(&self, cost: u32) -> Probe {
+        Probe { cost, ..self.probe }
     }
 }

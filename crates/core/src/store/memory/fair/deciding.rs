@@ -23,8 +23,8 @@ impl MemoryLedger {
         let Charge { policy, cost, .. } = *charge;
         let opened = &self.policies[policy];
         let tenant = self.fingerprint(&charge.key);
-        let ask = self.ask(&charge.key.root(), cost);
-        let mut seat = division.seat(ask.fingerprint, (tenant, charge.weight));
+        let probe = self.probe(&charge.key.root(), cost);
+        let mut seat = division.seat(probe.fingerprint, (tenant, charge.weight));
         if cost > 0 && opened.limit.is_none() && !opened.blocks.are_any() {
             let now = self.clock().now();
             let share = seat.ask(now);
@@ -34,7 +34,7 @@ impl MemoryLedger {
                 outcomes,
             };
             if share.needs(cost) == cost
-                && let Some(allowed) = opened.counter.decide_at_once(None, ask, now, Some(sink))
+                && let Some(allowed) = opened.counter.decide_at_once(None, probe, now, Some(sink))
             {
                 let ending = if allowed {
                     Ending::Passed
@@ -50,7 +50,7 @@ impl MemoryLedger {
             }
         }
         let mut decision = Decision::new(self.clock(), wanted, Purpose::Charge);
-        let part = Part::new(policy, opened, ask, opened.limit, charge.effect());
+        let part = Part::new(policy, opened, probe, opened.limit, charge.effect());
         decision.add_for(tenant, seat, part);
         decision.decide(outcomes)
     }

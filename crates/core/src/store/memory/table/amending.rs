@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Ask, Counted, NoRoom, Own, PageSnapshot, Table};
+use super::{Counted, NoRoom, Own, PageSnapshot, Probe, Table};
 use crate::algorithm::{Algorithm, Step};
 use crate::clock::{Clock, Micros};
 use crate::store::Amendment;
@@ -12,13 +12,13 @@ use crate::store::memory::seqlock::Lock;
 use crate::store::memory::sink::ATTEMPTS;
 
 /// Why a charge after the fact is not made yet.
-enum Unsettled {
+enum NotCharged {
     NoRoom,
     /// The page of the key is retired, or the state does not fit a word.
     NotHere,
 }
 
-impl From<NoRoom> for Unsettled {
+impl From<NoRoom> for NotCharged {
     fn from(_: NoRoom) -> Self {
         Self::NoRoom
     }
@@ -62,7 +62,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline(never)]
     pub(in crate::store::memory) fn amend(
         &self,
-        ask: Ask,
+        probe: Probe,
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
         amendment: Amendment,
@@ -72,21 +72,21 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         let mut counted = charged.unwrap_or(Counted::Own);
         if limit.is_none()
             && counted == Counted::Own
-            && let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, |_| now())
+            && let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(probe, |_| now())
         {
             let now = snapshot.latest;
             return Some(self.change(
                 (page, &snapshot),
                 (&self.rule, cell),
                 &mut lock,
-                (now, ask.cost),
+                (now, probe.cost),
                 amendment,
             ));
         }
-        let own = self.own_where((ask, counted), limit, now(), clock);
+        let own = self.own_where((probe, counted), limit, now(), clock);
         let (snapshot, mut lock, slot) = loop {
-            let (snapshot, lock) = self.snapshot_and_lock(ask, counted, own)?;
-            if let Some(slot) = self.page(&snapshot).find(snapshot.fingerprint(ask)) {
+            let (snapshot, lock) = self.snapshot_and_lock(probe, counted, own)?;
+            if let Some(slot) = self.page(&snapshot).find(snapshot.fingerprint(probe)) {
                 break (snapshot, lock, slot);
             }
             drop(lock);
@@ -110,7 +110,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             (page, &snapshot),
             (&rule, &slot.cell),
             &mut lock,
-            (now, ask.cost),
+            (now, probe.cost),
             amendment,
         ))
     }
@@ -142,15 +142,16 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline]
     fn lock_at_once(
         &self,
-        ask: Ask,
+        probe: Probe,
         time: impl Fn(Micros) -> Micros,
     ) -> Option<(&Page<C>, Lock<'_>, PageSnapshot, &C)> {
-        let (page, index) = self.pages.at(ask.fingerprint);
+        let (page, index) = self.pages.at(probe.fingerprint);
         let seen = page.seqlock.seen_at_rest()?;
         // If the page was split before this, its key is not found on it.
-        let slot = page.find_soon(ask.fingerprint)?;
+        let slot = page.find_soon(probe.fingerprint)?;
         let now = time(page.latest());
-        if now < page.latest() || now > self.until || self.may_be_overridden(ask.fingerprint, now) {
+        if now < page.latest() || now > self.until || self.may_be_overridden(probe.fingerprint, now)
+        {
             return None;
         }
         let lock = page.seqlock.lock(seen)?;
@@ -169,13 +170,14 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn settle_at_once_by<S: Step>(
         &self,
         rule: &S,
-        ask: Ask,
+        probe: Probe,
         clock: &dyn Clock,
     ) -> bool
     where
         C: Keeps<S>,
     {
-        let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, |_| clock.now()) else {
+        let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(probe, |_| clock.now())
+        else {
             return false;
         };
         let now = snapshot.latest;
@@ -186,7 +188,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         page.set_latest(now);
         let mut seen = cell.see(rule, now);
         let before = rule.size(&seen);
-        rule.settle(&mut seen, now, ask.cost);
+        rule.settle(&mut seen, now, probe.cost);
         if !C::holds(rule, &seen, now) {
             return false;
         }
@@ -200,7 +202,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn take_back_at_once_by<S: Step>(
         &self,
         rule: &S,
-        ask: Ask,
+        probe: Probe,
         until: Micros,
         clock: &dyn Clock,
     ) -> bool
@@ -214,7 +216,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
                 clock.now()
             }
         };
-        let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(ask, time) else {
+        let Some((page, mut lock, snapshot, cell)) = self.lock_at_once(probe, time) else {
             return false;
         };
         let now = snapshot.latest;
@@ -223,7 +225,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             page.set_latest(now);
             let mut seen = cell.see(rule, now);
             let before = rule.size(&seen);
-            rule.refund(&mut seen, now, ask.cost);
+            rule.refund(&mut seen, now, probe.cost);
             self.resize(rule, &mut seen, before);
             cell.keep(rule, seen);
             self.note_evictable(&snapshot, now);
@@ -235,13 +237,13 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// none.
     fn own_where(
         &self,
-        (ask, counted): (Ask, Counted),
+        (probe, counted): (Probe, Counted),
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
     ) -> Option<Own> {
         if counted == Counted::Own {
-            return self.own(ask, limit, now, clock);
+            return self.own(probe, limit, now, clock);
         }
         limit.copied().map(Own::of_request)
     }
@@ -252,23 +254,23 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline(never)]
     pub(in crate::store::memory) fn settle(
         &self,
-        (ask, mut counted): (Ask, Counted),
+        (probe, mut counted): (Probe, Counted),
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
     ) -> Option<()> {
         let time = || clock.now().min(self.until);
-        if ask.cost == 0 {
+        if probe.cost == 0 {
             return Some(());
         }
-        let own = self.own_where((ask, counted), limit, time(), clock);
+        let own = self.own_where((probe, counted), limit, time(), clock);
         let mut attempts = 0;
         loop {
-            match self.settle_where(ask, (counted, own), time) {
+            match self.settle_where(probe, (counted, own), time) {
                 Ok(()) => return Some(()),
-                Err(Unsettled::NotHere) => return None,
-                Err(Unsettled::NoRoom) => {
+                Err(NotCharged::NotHere) => return None,
+                Err(NotCharged::NoRoom) => {
                     attempts += 1;
-                    let (_, snapshot) = self.snapshot(ask, counted, own)?;
+                    let (_, snapshot) = self.snapshot(probe, counted, own)?;
                     if attempts > ATTEMPTS || !self.make_room(&snapshot, time()) {
                         counted = Counted::Overflow;
                     }
@@ -280,19 +282,19 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline(never)]
     fn settle_where(
         &self,
-        ask: Ask,
+        probe: Probe,
         (counted, own): (Counted, Option<Own>),
         time: impl Fn() -> Micros,
-    ) -> Result<(), Unsettled> {
+    ) -> Result<(), NotCharged> {
         let (snapshot, mut lock) = self
-            .snapshot_and_lock(ask, counted, own)
-            .ok_or(Unsettled::NotHere)?;
+            .snapshot_and_lock(probe, counted, own)
+            .ok_or(NotCharged::NotHere)?;
         let page = self.page(&snapshot);
         let now = time();
         if now < snapshot.latest {
             self.step_back(&snapshot, &mut lock, now);
         }
-        let known = page.find(snapshot.fingerprint(ask));
+        let known = page.find(snapshot.fingerprint(probe));
         let is_new = known.is_none();
         let rule = self.rule_under(snapshot.limit());
         if rule.limit_at(now) == 0 {
@@ -300,16 +302,16 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         }
         let cell = match known {
             Some(slot) => &slot.cell,
-            None => self.place((page, &snapshot), ask, &mut lock, now)?,
+            None => self.place((page, &snapshot), probe, &mut lock, now)?,
         };
         lock.changes();
         page.set_latest(now);
         let mut seen = cell.see(&rule, now);
         let before = rule.size(&seen);
-        rule.settle(&mut seen, now, ask.cost);
+        rule.settle(&mut seen, now, probe.cost);
         if !C::holds(&rule, &seen, now) {
             self.note_evictable(&snapshot, now);
-            return Err(Unsettled::NotHere);
+            return Err(NotCharged::NotHere);
         }
         if counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Ask, Counted, NoRoom, PageSnapshot, Table};
+use super::{Counted, NoRoom, PageSnapshot, Probe, Table};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -17,7 +17,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline(always)]
     pub(super) fn write_outcome<S: Step>(
         (rule, state): (&S, &S::Form),
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         allowed: bool,
         snapshot: &PageSnapshot,
@@ -31,9 +31,9 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
                 snapshot.own.is_some_and(|own| own.is_overridden),
             );
             if C::IS_SHORT {
-                put_down((rule, &state.clone()), ask.cost, now, allowed, how, sink);
+                put_down((rule, &state.clone()), probe.cost, now, allowed, how, sink);
             } else {
-                put_down((rule, state), ask.cost, now, allowed, how, sink);
+                put_down((rule, state), probe.cost, now, allowed, how, sink);
             }
         }
     }
@@ -42,11 +42,11 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(super) fn place<'a>(
         &'a self,
         page: (&'a Page<C>, &PageSnapshot),
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
     ) -> Result<&'a C, NoRoom> {
-        self.place_by(&*self.slowest(), page, ask, lock, now)
+        self.place_by(&*self.slowest(), page, probe, lock, now)
     }
 
     /// Makes a place for a new key. The rule says which other keys are as good as new.
@@ -55,7 +55,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         &'a self,
         slowest: &S,
         (page, snapshot): (&'a Page<C>, &PageSnapshot),
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
     ) -> Result<&'a C, NoRoom>
@@ -63,7 +63,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         C: Keeps<S>,
     {
         lock.changes();
-        let fingerprint = snapshot.fingerprint(ask);
+        let fingerprint = snapshot.fingerprint(probe);
         let place = match snapshot.counted {
             Counted::Own => match self.room(slowest, (page, snapshot), fingerprint, now) {
                 Some(place) => place,
@@ -88,7 +88,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         &self,
         (page, snapshot): (&Page<C>, &PageSnapshot),
         (rule, cell, mut seen): (&S, &C, <C as Keeps<S>>::Seen<'_>),
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
@@ -96,9 +96,16 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         C: Keeps<S>,
     {
         let before = rule.size(&seen);
-        rule.charge(&mut seen, now, ask.cost);
+        rule.charge(&mut seen, now, probe.cost);
         self.resize(rule, &mut seen, before);
-        self.put(((page, snapshot), cell), (rule, seen), ask, lock, now, sink);
+        self.put(
+            ((page, snapshot), cell),
+            (rule, seen),
+            probe,
+            lock,
+            now,
+            sink,
+        );
     }
 
     /// Writes a state that is charged. The page is locked.
@@ -108,7 +115,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         &self,
         ((page, snapshot), cell): ((&Page<C>, &PageSnapshot), &C),
         (rule, seen): (&S, <C as Keeps<S>>::Seen<'_>),
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
@@ -120,7 +127,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if snapshot.counted == Counted::Overflow {
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
-        Self::write_outcome((rule, &seen), ask, now, true, snapshot, sink);
+        Self::write_outcome((rule, &seen), probe, now, true, snapshot, sink);
         cell.keep(rule, seen);
     }
 
@@ -130,7 +137,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         &self,
         (rule, slowest): (&S, &S),
         (page, snapshot, cell): (&Page<C>, &PageSnapshot, &C),
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
@@ -138,7 +145,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         C: Keeps<S>,
     {
         let seen = cell.see(rule, snapshot.latest);
-        self.charge((page, snapshot), (rule, cell, seen), ask, lock, now, sink);
+        self.charge((page, snapshot), (rule, cell, seen), probe, lock, now, sink);
         if snapshot.counted == Counted::Own {
             let state = cell.see(rule, page.latest());
             self.index_new_key(slowest, &state, snapshot.index, now);

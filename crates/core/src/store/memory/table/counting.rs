@@ -1,6 +1,6 @@
 //! What the tables of a policy ask a table, under the limit of a request.
 
-use super::{Ask, Counted, Known, PageSnapshot, Table};
+use super::{Counted, Known, PageSnapshot, Probe, Table};
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -12,45 +12,45 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn decide_at_once(
         &self,
         limit: Option<&Algorithm>,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool> {
-        self.decide_at_once_by(&*self.rule_under(limit), ask, now, sink)
+        self.decide_at_once_by(&*self.rule_under(limit), probe, now, sink)
     }
 
     pub(in crate::store::memory) fn look_up(
         &self,
         limit: Option<&Algorithm>,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
     ) -> Option<Known<'_>> {
-        self.look_up_by(&*self.rule_under(limit), ask, now)
+        self.look_up_by(&*self.rule_under(limit), probe, now)
     }
 
     pub(in crate::store::memory) fn charge_known(
         &self,
         limit: Option<&Algorithm>,
         known: &Known<'_>,
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) {
-        self.charge_known_by(&*self.rule_under(limit), known, ask, lock, now, sink);
+        self.charge_known_by(&*self.rule_under(limit), known, probe, lock, now, sink);
     }
 
-    pub(in crate::store::memory) fn settle_at_once(&self, ask: Ask, clock: &dyn Clock) -> bool {
-        self.settle_at_once_by(&self.rule, ask, clock)
+    pub(in crate::store::memory) fn settle_at_once(&self, probe: Probe, clock: &dyn Clock) -> bool {
+        self.settle_at_once_by(&self.rule, probe, clock)
     }
 
     pub(in crate::store::memory) fn take_back_at_once(
         &self,
-        ask: Ask,
+        probe: Probe,
         until: Micros,
         clock: &dyn Clock,
     ) -> bool {
-        self.take_back_at_once_by(&self.rule, ask, until, clock)
+        self.take_back_at_once_by(&self.rule, probe, until, clock)
     }
 }
 
@@ -58,13 +58,13 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Reads a key's page, and the limit that holds for the key. Returns `None` if the page is retired.
     pub(in crate::store::memory) fn look_at(
         &self,
-        ask: Ask,
+        probe: Probe,
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
     ) -> Option<PageSnapshot> {
-        let (_, mut snapshot) = self.snapshot(ask, counted, None)?;
-        snapshot.own = self.own(ask, limit, self.time(clock), clock);
+        let (_, mut snapshot) = self.snapshot(probe, counted, None)?;
+        snapshot.own = self.own(probe, limit, self.time(clock), clock);
         Some(snapshot)
     }
 
@@ -72,13 +72,13 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// retired.
     pub(in crate::store::memory) fn lock_and_look_at(
         &self,
-        ask: Ask,
+        probe: Probe,
         limit: Option<&Algorithm>,
         counted: Counted,
         clock: &dyn Clock,
     ) -> Option<(PageSnapshot, Lock<'_>)> {
-        let (mut snapshot, lock) = self.snapshot_and_lock(ask, counted, None)?;
-        snapshot.own = self.own(ask, limit, self.time(clock), clock);
+        let (mut snapshot, lock) = self.snapshot_and_lock(probe, counted, None)?;
+        snapshot.own = self.own(probe, limit, self.time(clock), clock);
         Some((snapshot, lock))
     }
 

@@ -1,6 +1,6 @@
 use std::hint::spin_loop;
 
-use super::{Ask, Counted, PageSnapshot, Table, Undecided};
+use super::{Counted, PageSnapshot, Probe, Table, Undecided};
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -13,7 +13,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline(never)]
     pub(in crate::store::memory) fn decide_in_the_end(
         &self,
-        (ask, mut counted): (Ask, Counted),
+        (probe, mut counted): (Probe, Counted),
         limit: Option<&Algorithm>,
         clock: &dyn Clock,
         mut now: Micros,
@@ -21,23 +21,23 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     ) -> Option<bool> {
         let mut attempts = 0;
         loop {
-            let (page, mut snapshot) = self.snapshot(ask, counted, None)?;
+            let (page, mut snapshot) = self.snapshot(probe, counted, None)?;
             if now < snapshot.latest {
                 // Another thread charged after the clock was read, or the clock has stepped back.
                 now = clock.now().min(self.until);
             }
             // Read after the page: when an override changes, the page does too.
-            snapshot.own = self.own(ask, limit, now, clock);
+            snapshot.own = self.own(probe, limit, now, clock);
             let its = sink.as_deref_mut();
-            let decided = if now < snapshot.latest && ask.cost > 0 {
+            let decided = if now < snapshot.latest && probe.cost > 0 {
                 self.step_back_now(page, &snapshot, now)
             } else {
                 let rule = self.rule_under(snapshot.limit());
                 let page = (page, &snapshot);
-                if let Some(slot) = page.0.find(snapshot.fingerprint(ask)) {
-                    self.decide_known(page, (&*rule, &slot.cell), ask, now, its)
+                if let Some(slot) = page.0.find(snapshot.fingerprint(probe)) {
+                    self.decide_known(page, (&*rule, &slot.cell), probe, now, its)
                 } else {
-                    self.decide_new((&*rule, || self.slowest()), page, ask, now, its)
+                    self.decide_new((&*rule, || self.slowest()), page, probe, now, its)
                 }
             };
             match decided {

@@ -1,6 +1,6 @@
 //! The fast path: a key in one of its own slots, on a page at rest.
 
-use super::{Ask, Counted, Known, PageSnapshot, Table, Undecided, moved_back};
+use super::{Counted, Known, PageSnapshot, Probe, Table, Undecided, moved_back};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -21,18 +21,19 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn decide_at_once_by<S: Step>(
         &self,
         rule: &S,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Option<bool>
     where
         C: Keeps<S>,
     {
-        let (page, index) = self.pages.at(ask.fingerprint);
+        let (page, index) = self.pages.at(probe.fingerprint);
         let seen = page.seqlock.seen_at_rest()?;
         // If the page was split before this, its key is not found on it.
-        let slot = page.find_soon(ask.fingerprint)?;
-        if now < page.latest() || now > self.until || self.may_be_overridden(ask.fingerprint, now) {
+        let slot = page.find_soon(probe.fingerprint)?;
+        if now < page.latest() || now > self.until || self.may_be_overridden(probe.fingerprint, now)
+        {
             return None;
         }
         let snapshot = PageSnapshot {
@@ -44,7 +45,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             own: None,
         };
         let known = (rule, &slot.cell);
-        let decided = self.decide_known((page, &snapshot), known, ask, now, sink);
+        let decided = self.decide_known((page, &snapshot), known, probe, now, sink);
         decided.ok()
     }
 
@@ -54,26 +55,26 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn look_up_by<S: Step>(
         &self,
         rule: &S,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
     ) -> Option<Known<'_>>
     where
         C: Keeps<S>,
     {
-        let (page, index) = self.pages.at(ask.fingerprint);
+        let (page, index) = self.pages.at(probe.fingerprint);
         let seen = page.seqlock.seen_at_rest()?;
-        let slot = page.find_soon(ask.fingerprint)?;
-        if ask.cost == 0 || now < page.latest() || now > self.until {
+        let slot = page.find_soon(probe.fingerprint)?;
+        if probe.cost == 0 || now < page.latest() || now > self.until {
             return None;
         }
-        if self.may_be_overridden(ask.fingerprint, now) {
+        if self.may_be_overridden(probe.fingerprint, now) {
             return None;
         }
         let state = slot.cell.see(rule, now);
         if !page.seqlock.still_is(seen) {
             return None;
         }
-        let is_allowed = rule.allows(&state, now, ask.cost);
+        let is_allowed = rule.allows(&state, now, probe.cost);
         Some(Known {
             seqlock: &page.seqlock,
             seen,
@@ -89,7 +90,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         &self,
         rule: &S,
         known: &Known<'_>,
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
@@ -97,7 +98,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         C: Keeps<S>,
     {
         let page = self.pages.page(known.index);
-        let Some(slot) = page.find_soon(ask.fingerprint) else {
+        let Some(slot) = page.find_soon(probe.fingerprint) else {
             return;
         };
         let snapshot = PageSnapshot {
@@ -111,7 +112,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         self.charge(
             (page, &snapshot),
             (rule, &slot.cell, seen),
-            ask,
+            probe,
             lock,
             now,
             sink,
@@ -128,7 +129,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         &self,
         (page, snapshot): (&Page<C>, &PageSnapshot),
         (rule, cell): (&S, &C),
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Undecided>
@@ -142,23 +143,23 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         }
         let moved = moved_back(rule, &seen, snapshot, now);
         let state = moved.as_ref().unwrap_or(&seen);
-        let allowed = rule.allows(state, now, ask.cost);
-        if !allowed || ask.cost == 0 {
-            Self::write_outcome((rule, state), ask, now, allowed, snapshot, sink);
+        let allowed = rule.allows(state, now, probe.cost);
+        if !allowed || probe.cost == 0 {
+            Self::write_outcome((rule, state), probe, now, allowed, snapshot, sink);
             return Ok(allowed);
         }
         if C::IS_SHORT {
             // A copy, which is not written if the page has changed: the page is locked for less time.
-            rule.charge(&mut seen, now, ask.cost);
+            rule.charge(&mut seen, now, probe.cost);
         }
         let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {
             return Err(Undecided::Changed);
         };
         let place = (page, snapshot);
         if C::IS_SHORT {
-            self.put((place, cell), (rule, seen), ask, &mut lock, now, sink);
+            self.put((place, cell), (rule, seen), probe, &mut lock, now, sink);
         } else {
-            self.charge(place, (rule, cell, seen), ask, &mut lock, now, sink);
+            self.charge(place, (rule, cell, seen), probe, &mut lock, now, sink);
         }
         Ok(true)
     }

@@ -102,7 +102,7 @@ use self::judging::{Judges, SeenLimits};
 use super::cell::{Keeps, OfTable};
 use super::expiry::ExpiryIndex;
 use super::page::Page;
-use super::page_snapshot::{Ask, Changed, Counted, Known, NoRoom, Own, PageSnapshot};
+use super::page_snapshot::{Changed, Counted, Known, NoRoom, Own, PageSnapshot, Probe};
 use super::pages::{FoundPage, Pages};
 use super::seqlock::Lock;
 use super::sink::Fill;
@@ -190,12 +190,12 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline]
     pub(super) fn snapshot(
         &self,
-        ask: Ask,
+        probe: Probe,
         counted: Counted,
         own: Option<Own>,
     ) -> Option<(&Page<C>, PageSnapshot)> {
         let FoundPage { page, index, seen } = match counted {
-            Counted::Own => self.pages.find(ask.fingerprint)?,
+            Counted::Own => self.pages.find(probe.fingerprint)?,
             Counted::Overflow => FoundPage {
                 page: &self.overflow,
                 index: 0,
@@ -217,16 +217,16 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline(never)]
     pub(super) fn snapshot_and_lock(
         &self,
-        ask: Ask,
+        probe: Probe,
         counted: Counted,
         own: Option<Own>,
     ) -> Option<(PageSnapshot, Lock<'_>)> {
         loop {
-            let (page, snapshot) = self.snapshot(ask, counted, own)?;
+            let (page, snapshot) = self.snapshot(probe, counted, own)?;
             let (lock, seen) = page.seqlock.wait_and_lock()?;
             // The page may have been split while this thread waited for it.
             let is_still_its = match counted {
-                Counted::Own => self.pages.is_page_of(ask.fingerprint, snapshot.index),
+                Counted::Own => self.pages.is_page_of(probe.fingerprint, snapshot.index),
                 Counted::Overflow => true,
             };
             if is_still_its {
@@ -253,7 +253,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     #[inline]
     pub(super) fn own(
         &self,
-        ask: Ask,
+        probe: Probe,
         limit: Option<&Algorithm>,
         now: Micros,
         clock: &dyn Clock,
@@ -261,7 +261,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if self.overrides.are_any()
             && let Some((algorithm, _)) =
                 self.overrides
-                    .find(ask.fingerprint, now, clock, ask.cost == 0)
+                    .find(probe.fingerprint, now, clock, probe.cost == 0)
         {
             return Some(Own {
                 algorithm,
@@ -284,13 +284,13 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(super) fn look<A>(
         &self,
         snapshot: &PageSnapshot,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         read: impl FnOnce(&R, &R::Form) -> A,
     ) -> Result<A, Changed> {
         let rule = self.rule_under(snapshot.limit());
         let page = self.page(snapshot);
-        let slot = page.find(snapshot.fingerprint(ask));
+        let slot = page.find(snapshot.fingerprint(probe));
         let seen = slot.map(|slot| slot.cell.see(&rule, snapshot.latest));
         if !page.seqlock.still_is(snapshot.seen) {
             return Err(Changed);
@@ -340,11 +340,15 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     }
 
     /// Returns whether the key has no slot and the table has none to spare: see [`has_room`](Self::has_room).
-    pub(in crate::store::memory) fn lacks_room(&self, snapshot: &PageSnapshot, ask: Ask) -> bool {
+    pub(in crate::store::memory) fn lacks_room(
+        &self,
+        snapshot: &PageSnapshot,
+        probe: Probe,
+    ) -> bool {
         snapshot.counted == Counted::Own
             && self.budget.is_used_up()
             && !snapshot.is_overridden()
-            && self.page(snapshot).find(ask.fingerprint).is_none()
+            && self.page(snapshot).find(probe.fingerprint).is_none()
     }
 
     pub(in crate::store::memory) fn until(&self) -> Micros {

@@ -1,4 +1,4 @@
-use super::{Ask, Counted, Table};
+use super::{Counted, Probe, Table};
 use crate::algorithm::State;
 use crate::clock::Micros;
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -75,7 +75,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
 
     /// Takes over a key, with the room that it has taken in a table with the same bound.
     pub(in crate::store::memory) fn adopt(&self, fingerprint: u64, state: State, latest: Micros) {
-        let ask = Ask {
+        let probe = Probe {
             fingerprint,
             cost: 0,
         };
@@ -83,7 +83,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             RESERVED => Counted::Overflow,
             _ => Counted::Own,
         };
-        let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, counted, None) else {
+        let Some((snapshot, mut lock)) = self.snapshot_and_lock(probe, counted, None) else {
             return;
         };
         let page = self.page(&snapshot);

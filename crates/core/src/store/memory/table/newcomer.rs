@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Ask, Counted, PageSnapshot, Table, Undecided};
+use super::{Counted, PageSnapshot, Probe, Table, Undecided};
 use crate::algorithm::Step;
 use crate::clock::Micros;
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -17,25 +17,25 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn decide_new_at_once_by<S: Step>(
         &self,
         rule: &S,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Counted>
     where
         C: Keeps<S>,
     {
-        let snapshot = self.snapshot(ask, Counted::Own, None);
+        let snapshot = self.snapshot(probe, Counted::Own, None);
         let (page, snapshot) = snapshot.ok_or(Counted::Own)?;
-        let is_known = || page.find(ask.fingerprint).is_some();
+        let is_known = || page.find(probe.fingerprint).is_some();
         if now < snapshot.latest
             || now > self.until
-            || self.may_be_overridden(ask.fingerprint, now)
+            || self.may_be_overridden(probe.fingerprint, now)
             || is_known()
         {
             return Err(Counted::Own);
         }
         let rules = (rule, || Cow::Borrowed(rule));
-        let decided = self.decide_new(rules, (page, &snapshot), ask, now, sink);
+        let decided = self.decide_new(rules, (page, &snapshot), probe, now, sink);
         decided.map_err(|undecided| match undecided {
             Undecided::Crowded => Counted::Overflow,
             Undecided::Changed | Undecided::NoRoom => Counted::Own,
@@ -49,7 +49,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         &self,
         (rule, slowest): (&S, impl FnOnce() -> Cow<'a, S>),
         (page, snapshot): (&Page<C>, &PageSnapshot),
-        ask: Ask,
+        probe: Probe,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) -> Result<bool, Undecided>
@@ -64,25 +64,25 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             return Err(Undecided::Crowded);
         }
         let state = S::Form::default();
-        let allowed = rule.allows(&state, now, ask.cost);
-        if !allowed || ask.cost == 0 {
+        let allowed = rule.allows(&state, now, probe.cost);
+        if !allowed || probe.cost == 0 {
             if may_lack_room && !self.has_room(snapshot, now) {
                 return Err(Undecided::Crowded);
             }
-            Self::write_outcome((rule, &state), ask, now, allowed, snapshot, sink);
+            Self::write_outcome((rule, &state), probe, now, allowed, snapshot, sink);
             return Ok(allowed);
         }
         let Some(mut lock) = page.seqlock.lock(snapshot.seen) else {
             return Err(Undecided::Changed);
         };
         let slowest = slowest();
-        let placed = self.place_by(&*slowest, (page, snapshot), ask, &mut lock, now);
+        let placed = self.place_by(&*slowest, (page, snapshot), probe, &mut lock, now);
         let Ok(cell) = placed else {
             return Err(Undecided::NoRoom);
         };
         let rules = (rule, &*slowest);
         let place = (page, snapshot, cell);
-        self.charge_new(rules, place, ask, &mut lock, now, sink);
+        self.charge_new(rules, place, probe, &mut lock, now, sink);
         drop(lock);
         self.grow(now);
         Ok(true)

@@ -2,7 +2,7 @@
 //!
 //! A debt is written as of now when a limit begins or ends, so that it drains at the rate that held.
 
-use super::{Ask, Counted, Own, PageSnapshot, Table};
+use super::{Counted, Own, PageSnapshot, Probe, Table};
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -40,27 +40,27 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         clock: &dyn Clock,
     ) -> Result<(), Full> {
         self.note_limit(&algorithm);
-        let ask = Ask {
+        let probe = Probe {
             fingerprint,
             cost: 0,
         };
-        let shared = self.shared_state(ask, clock);
+        let shared = self.shared_state(probe, clock);
         let own = Own {
             algorithm,
             is_overridden: true,
         };
-        let seen = self.snapshot_and_lock(ask, Counted::Own, Some(own));
+        let seen = self.snapshot_and_lock(probe, Counted::Own, Some(own));
         let Some((snapshot, mut lock)) = seen else {
             return Ok(());
         };
         let now = self.now(clock);
-        self.drain((ask, &snapshot), &mut lock, now, clock);
+        self.drain((probe, &snapshot), &mut lock, now, clock);
         let span = Span::new(algorithm, now, length);
         self.overrides.put(fingerprint, span, MOST, |_| false)?;
         let page = self.page(&snapshot);
         if let Some((state, latest)) = shared
             && page.find(fingerprint).is_none()
-            && let Ok(cell) = self.place((page, &snapshot), ask, &mut lock, now)
+            && let Ok(cell) = self.place((page, &snapshot), probe, &mut lock, now)
         {
             self.budget.exceed(self.rule.size(&state) - 1);
             page.set_latest(latest.max(snapshot.latest));
@@ -74,7 +74,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// decision that has read it reads again, and finds the limit that holds from now on.
     fn drain(
         &self,
-        (ask, snapshot): (Ask, &PageSnapshot),
+        (probe, snapshot): (Probe, &PageSnapshot),
         lock: &mut Lock<'_>,
         now: Micros,
         clock: &dyn Clock,
@@ -84,8 +84,8 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if now < snapshot.latest {
             self.step_back(snapshot, lock, now);
         }
-        if let Some(slot) = page.find(ask.fingerprint) {
-            let own = self.own(ask, None, now, clock);
+        if let Some(slot) = page.find(probe.fingerprint) {
+            let own = self.own(probe, None, now, clock);
             let rule = self.rule_under(own.as_ref().map(|own| &own.algorithm));
             let mut seen = slot.cell.see(&rule, page.latest());
             let before = rule.size(&seen);
@@ -97,11 +97,11 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     }
 
     /// Returns the state that a key without a slot shares with others, if there is no room for it.
-    fn shared_state(&self, ask: Ask, clock: &dyn Clock) -> Option<(R::Form, Micros)> {
-        let (page, snapshot) = self.snapshot(ask, Counted::Own, None)?;
-        let is_overridden = self.overrides.get(ask.fingerprint).is_some();
+    fn shared_state(&self, probe: Probe, clock: &dyn Clock) -> Option<(R::Form, Micros)> {
+        let (page, snapshot) = self.snapshot(probe, Counted::Own, None)?;
+        let is_overridden = self.overrides.get(probe.fingerprint).is_some();
         if is_overridden
-            || page.find(ask.fingerprint).is_some()
+            || page.find(probe.fingerprint).is_some()
             || self.has_room(&snapshot, self.now(clock))
         {
             return None;
@@ -114,13 +114,13 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         if self.overrides.get(fingerprint).is_none() {
             return;
         }
-        let ask = Ask {
+        let probe = Probe {
             fingerprint,
             cost: 0,
         };
-        if let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, Counted::Own, None) {
+        if let Some((snapshot, mut lock)) = self.snapshot_and_lock(probe, Counted::Own, None) {
             let now = self.now(clock);
-            self.drain((ask, &snapshot), &mut lock, now, clock);
+            self.drain((probe, &snapshot), &mut lock, now, clock);
             self.overrides.end(fingerprint);
             self.note_evictable(&snapshot, now);
         }

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::{Ask, Counted, NoRoom, Table};
+use super::{Counted, NoRoom, Probe, Table};
 use crate::algorithm::State;
 use crate::clock::Micros;
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -64,11 +64,11 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     /// Returns the state of a key, and the time of the latest charge on its page.
     #[inline(never)]
     pub(super) fn copy(&self, fingerprint: u64, counted: Counted) -> Option<(R::Form, Micros)> {
-        let ask = Ask {
+        let probe = Probe {
             fingerprint,
             cost: 0,
         };
-        let (snapshot, _lock) = self.snapshot_and_lock(ask, counted, None)?;
+        let (snapshot, _lock) = self.snapshot_and_lock(probe, counted, None)?;
         let slot = self.page(&snapshot).find(fingerprint)?;
         let state = slot.cell.see(&self.rule, snapshot.latest).clone();
         Some((state, snapshot.latest))
@@ -99,7 +99,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
         now: Micros,
         latest: Micros,
     ) -> Result<bool, NoRoom> {
-        let ask = Ask {
+        let probe = Probe {
             fingerprint,
             cost: 0,
         };
@@ -107,7 +107,7 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
             RESERVED => Counted::Overflow,
             _ => Counted::Own,
         };
-        let Some((snapshot, mut lock)) = self.snapshot_and_lock(ask, counted, None) else {
+        let Some((snapshot, mut lock)) = self.snapshot_and_lock(probe, counted, None) else {
             return Ok(false);
         };
         let page = self.page(&snapshot);
@@ -210,11 +210,11 @@ mod tests {
                 for round in 0..rounds {
                     clock.set_micros(Micros::new(start + round * interval));
                     for key in 0..keys {
-                        let ask = Ask {
+                        let probe = Probe {
                             fingerprint: fingerprint(key),
                             cost: 2,
                         };
-                        assert!(decide(&*counter, ask, clock.now(), &clock, None));
+                        assert!(decide(&*counter, probe, clock.now(), &clock, None));
                     }
                     is_filled.store(true, Ordering::Release);
                 }
@@ -271,13 +271,13 @@ mod tests {
         let algorithm = "sliding-log 20/day".parse().unwrap();
         let clock = ManualClock::new();
         let large = counter(&algorithm, 100);
-        let ask = Ask {
+        let probe = Probe {
             fingerprint: fingerprint(1),
             cost: 1,
         };
         for _ in 0..20 {
             clock.advance(std::time::Duration::from_secs(1));
-            assert!(decide(&*large, ask, clock.now(), &clock, None));
+            assert!(decide(&*large, probe, clock.now(), &clock, None));
         }
         let mut keys = Vec::new();
         large
@@ -288,6 +288,6 @@ mod tests {
         let (small, restored) = counter_with(&algorithm, 5, keys, Vec::new(), clock.now());
         assert_eq!(restored, (1, 0));
         assert_eq!(small.general().fill().keys, 5);
-        assert!(!decide(&*small, ask, clock.now(), &clock, None));
+        assert!(!decide(&*small, probe, clock.now(), &clock, None));
     }
 }

@@ -21,16 +21,16 @@ fn fingerprint(number: u64) -> u64 {
 }
 
 fn allows(table: &Minutes, clock: &ManualClock, fingerprint: u64, cost: u32) -> bool {
-    let ask = Ask { fingerprint, cost };
+    let probe = Probe { fingerprint, cost };
     let now = clock_of(clock);
-    let at_once = table.decide_at_once(None, ask, now, None);
+    let at_once = table.decide_at_once(None, probe, now, None);
     let decided = at_once.or_else(|| {
-        let new = table.decide_new_at_once_by(&table.rule, ask, now, None);
+        let new = table.decide_new_at_once_by(&table.rule, probe, now, None);
         let counted = match new {
             Ok(allowed) => return Some(allowed),
             Err(counted) => counted,
         };
-        table.decide_in_the_end((ask, counted), None, clock, now, None)
+        table.decide_in_the_end((probe, counted), None, clock, now, None)
     });
     decided.unwrap()
 }
@@ -117,19 +117,19 @@ fn a_page_that_was_split_off_is_known_to_have_what_was_moved_there() {
 fn a_newcomer_that_was_not_charged_can_go_at_once() {
     let (table, clock) = (table(100), ManualClock::new());
     let now = clock_of(&clock);
-    let ask = Ask {
+    let probe = Probe {
         fingerprint: fingerprint(7),
         cost: 1,
     };
-    let snapshot = table.look_at(ask, None, Counted::Own, &clock).unwrap();
+    let snapshot = table.look_at(probe, None, Counted::Own, &clock).unwrap();
     let mut lock = table.lock(&snapshot).ok().unwrap();
-    let placed = table.place_key(&snapshot, ask, &mut lock, now);
+    let placed = table.place_key(&snapshot, probe, &mut lock, now);
     assert!(matches!(placed, Ok(true)));
     table.note_evictable(&snapshot, now);
     drop(lock);
     assert_no_time_is_too_late(&table, now);
     // The key is charged when it comes again, and is not a newcomer then.
-    assert!(allows(&table, &clock, ask.fingerprint, 1));
+    assert!(allows(&table, &clock, probe.fingerprint, 1));
     assert_no_time_is_too_late(&table, now);
 }
 

@@ -1,6 +1,6 @@
 //! What a decision of several steps asks the table of a key: see `driver.rs`.
 
-use super::{Ask, Changed, NoRoom, PageSnapshot, Table};
+use super::{Changed, NoRoom, PageSnapshot, Probe, Table};
 use crate::algorithm::State;
 use crate::clock::Micros;
 use crate::store::memory::cell::{Keeps, OfTable};
@@ -12,11 +12,11 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn allows(
         &self,
         snapshot: &PageSnapshot,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
     ) -> Result<bool, Changed> {
-        self.look(snapshot, ask, now, |rule, state| {
-            rule.allows(state, now, ask.cost)
+        self.look(snapshot, probe, now, |rule, state| {
+            rule.allows(state, now, probe.cost)
         })
     }
 
@@ -24,10 +24,12 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn state(
         &self,
         snapshot: &PageSnapshot,
-        ask: Ask,
+        probe: Probe,
         now: Micros,
     ) -> Result<State, Changed> {
-        self.look(snapshot, ask, now, |rule, state| rule.write(state.clone()))
+        self.look(snapshot, probe, now, |rule, state| {
+            rule.write(state.clone())
+        })
     }
 
     /// Locks the page, if it has not changed since the snapshot.
@@ -43,15 +45,15 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn place_key(
         &self,
         snapshot: &PageSnapshot,
-        ask: Ask,
+        probe: Probe,
         lock: &mut Lock<'_>,
         now: Micros,
     ) -> Result<bool, NoRoom> {
         let page = self.page(snapshot);
-        if page.find(snapshot.fingerprint(ask)).is_some() {
+        if page.find(snapshot.fingerprint(probe)).is_some() {
             return Ok(false);
         }
-        self.place((page, snapshot), ask, lock, now)?;
+        self.place((page, snapshot), probe, lock, now)?;
         Ok(true)
     }
 
@@ -59,23 +61,30 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn charge_placed(
         &self,
         snapshot: &PageSnapshot,
-        (ask, is_new): (Ask, bool),
+        (probe, is_new): (Probe, bool),
         lock: &mut Lock<'_>,
         now: Micros,
         sink: Option<&mut OutcomeSink<'_>>,
     ) {
         let page = self.page(snapshot);
-        let Some(slot) = page.find(snapshot.fingerprint(ask)) else {
+        let Some(slot) = page.find(snapshot.fingerprint(probe)) else {
             return;
         };
         let (cell, rule) = (&slot.cell, self.rule_under(snapshot.limit()));
         if is_new {
             let rules = (&*rule, &*self.slowest());
             let place = (page, snapshot, cell);
-            self.charge_new(rules, place, ask, lock, now, sink);
+            self.charge_new(rules, place, probe, lock, now, sink);
         } else {
             let seen = cell.see(&rule, snapshot.latest);
-            self.charge((page, snapshot), (&*rule, cell, seen), ask, lock, now, sink);
+            self.charge(
+                (page, snapshot),
+                (&*rule, cell, seen),
+                probe,
+                lock,
+                now,
+                sink,
+            );
         }
     }
 
@@ -85,17 +94,17 @@ impl<R: OfTable, C: Keeps<R>> Table<R, C> {
     pub(in crate::store::memory) fn write_uncharged(
         &self,
         snapshot: &PageSnapshot,
-        (ask, now): (Ask, Micros),
+        (probe, now): (Probe, Micros),
         allowed: Option<bool>,
         sink: &mut OutcomeSink<'_>,
     ) -> Result<(), Changed> {
-        self.look(snapshot, ask, now, |rule, state| {
+        self.look(snapshot, probe, now, |rule, state| {
             if let Some(allowed) = allowed {
-                Self::write_outcome((rule, state), ask, now, allowed, snapshot, Some(sink));
+                Self::write_outcome((rule, state), probe, now, allowed, snapshot, Some(sink));
             } else {
                 let mut state = state.clone();
-                rule.charge(&mut state, now, ask.cost);
-                Self::write_outcome((rule, &state), ask, now, true, snapshot, Some(sink));
+                rule.charge(&mut state, now, probe.cost);
+                Self::write_outcome((rule, &state), probe, now, true, snapshot, Some(sink));
             }
         })
     }

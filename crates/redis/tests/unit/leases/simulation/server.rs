@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::faults::Fault;
 use super::scene::{Map, Scene};
-use crate::lease::{Ask, LeaseReply, Leased, Terms};
+use crate::lease::{LeaseReply, Leased, Terms, UnitsRequest};
 use tower_ratelimit_core::__internal::Step;
 use tower_ratelimit_core::algorithm::Algorithm;
 use tower_ratelimit_core::clock::Micros;
@@ -123,7 +123,7 @@ impl<S: Step> Server<S> {
         begins
     }
 
-    pub(super) fn answer(&mut self, key: u64, now: Micros, ask: &Ask) -> LeaseReply {
+    pub(super) fn answer(&mut self, key: u64, now: Micros, ask: &UnitsRequest) -> LeaseReply {
         let rule = &self.rule;
         let KeyState {
             state,

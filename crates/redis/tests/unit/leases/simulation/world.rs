@@ -13,7 +13,7 @@ use super::report::Report;
 use super::scene::{Map, Scene};
 use super::server::Server;
 use super::workload::{Request, Workload};
-use crate::lease::{Ask, LeaseReply, Terms, Way};
+use crate::lease::{LeaseReply, Terms, UnitsRequest, Way};
 use tower_ratelimit_core::__internal::Step;
 use tower_ratelimit_core::clock::Micros;
 
@@ -24,7 +24,7 @@ struct Message {
     pair: usize,
     /// The life of the node: a question from before a crash gets no answer.
     life: u32,
-    ask: Ask,
+    ask: UnitsRequest,
     /// When it was sent, by the clock of the node.
     put: Micros,
     sent: u64,

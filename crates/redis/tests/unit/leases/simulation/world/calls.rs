@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::{DEADLINE, Message, World};
-use crate::lease::Ask;
+use crate::lease::UnitsRequest;
 use crate::lease::simulation::queue::What;
 use tower_ratelimit_core::__internal::Step;
 use tower_ratelimit_core::clock::Micros;
@@ -22,7 +22,7 @@ impl<S: Step> World<S> {
         self.post(place, ask, put, until);
     }
 
-    fn post(&mut self, place: usize, ask: Ask, put: Micros, until: u64) {
+    fn post(&mut self, place: usize, ask: UnitsRequest, put: Micros, until: u64) {
         let at_node = self.pairs.at(place);
         let (node, key) = (at_node.node, at_node.key);
         self.note(node, key, || format!("asks {ask:?}"));
@@ -153,7 +153,7 @@ impl<S: Step> World<S> {
 
     /// The answer has come, or is lost: the requests that wait for it come again. If it is lost and half of
     /// their time is over, they have failed too.
-    fn wake(&mut self, place: usize, ask: &Ask, is_answered: bool) {
+    fn wake(&mut self, place: usize, ask: &UnitsRequest, is_answered: bool) {
         if !ask.leads {
             return;
         }
