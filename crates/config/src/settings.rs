@@ -443,15 +443,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             .collect(),
         depths: depths(&policies),
         guarantees: guarantees(&policies),
-        states: limits
-            .clone()
-            .map(|policy| {
-                (
-                    policy.as_ref().original_name().to_owned(),
-                    *policy.algorithm(),
-                )
-            })
-            .collect(),
+        states: limits.clone().map(state).collect(),
         policies: limits
             .map(|policy| (policy.name().to_owned(), *policy.algorithm()))
             .collect(),
@@ -478,6 +470,14 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         resolver,
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
+}
+
+/// Returns the name under which a policy has its states, and its algorithm.
+fn state(policy: &Policy) -> (String, Algorithm) {
+    (
+        policy.as_ref().original_name().to_owned(),
+        *policy.algorithm(),
+    )
 }
 
 /// Reads the policies, which a file for Envoy alone may do without.

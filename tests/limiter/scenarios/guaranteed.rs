@@ -359,7 +359,7 @@ fn what_a_reservation_settles_is_the_childs() {
     assert_eq!(left_for_red(), 7 - 1);
     reserve(1).cancel();
     assert_eq!(left_for_red(), 7 - 1);
-    reserve(1).named([("team", 0)]).unwrap().settle();
+    reserve(1).settle_with([("team", 0)]).unwrap();
     assert_eq!(left_for_red(), 6, "the level above was charged its unit");
     let of_last_hour = reserve(1);
     clock.advance(HOUR);

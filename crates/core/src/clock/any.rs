@@ -32,7 +32,9 @@ impl AnyClock {
     pub(crate) fn other(&self) -> Option<Arc<dyn Clock>> {
         match self {
             Self::Other(other) => Some(Arc::clone(other)),
-            _ => None,
+            Self::System(_) => None,
+            #[cfg(feature = "quanta")]
+            Self::Quanta(_) => None,
         }
     }
 }
