@@ -18,8 +18,9 @@ test: servers ## all tests, those of the documentation too; ends with a line tha
 test-deep: laws chaos model descriptors interop loadtest simulate instructions way packages deny ## what searches for longer, and foreign clients
 
 laws: export PROPTEST_CASES ?= 10000
-laws: ## the laws of the algorithms by 10,000 cases, optimized
+laws: ## the laws of the algorithms by 10,000 cases, optimized, and that explain agrees with the layer
 	cargo test --release --package tower-ratelimit-laws --all-features
+	cargo test --package tower-ratelimit --all-features --lib explain_agrees
 
 servers: ## redis-server, memcached and nginx, which tests start; installs missing ones
 	tests/servers/install

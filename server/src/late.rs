@@ -4,11 +4,12 @@
 //! take several calls to the store.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::{ConfigError, StoreError, StoreErrorKind};
 use tower_ratelimit::store::{
-    Amendment, Availability, Charge, Charged, Ledger, Payers, Reply, Store, Wanted,
+    Amendment, Availability, Charge, Charged, Ledger, NodeCount, Payers, Reply, Store, Wanted,
 };
 
 use crate::gateway;
@@ -18,11 +19,23 @@ use crate::question::Decider;
 /// The kind of a store that is in this process, and always answers.
 const IN_PROCESS: &str = "memory";
 
+/// The time between two looks at the number of nodes.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Decides as each policy says for the time without a store, under the share of this node.
 pub(crate) struct Late {
     limits: Limits,
+    /// How many share the store.
+    nodes: NodeCount,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
     /// With the version of the limits.
-    decider: Mutex<Option<(u64, Decider)>>,
+    decider: Option<(u64, Decider)>,
+    /// When the nodes were last counted.
+    counted: Option<Instant>,
 }
 
 impl Late {
@@ -32,7 +45,8 @@ impl Late {
         (store.kind != IN_PROCESS).then(|| {
             Arc::new(Self {
                 limits: limits.clone(),
-                decider: Mutex::default(),
+                nodes: NodeCount::new(1),
+                known: Mutex::default(),
             })
         })
     }
@@ -40,26 +54,35 @@ impl Late {
     /// Returns what decides by the limits in force. What it has counted lasts until they change.
     pub(crate) fn decider(&self) -> Result<Decider, ConfigError> {
         let version = self.limits.version();
-        let mut known = self.decider.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, decider)) = &*known
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known
+            .counted
+            .is_none_or(|counted| counted.elapsed() >= AGAIN)
+        {
+            let store = self.limits.layer().limiter().snapshot().store;
+            // It refuses 0.
+            let _ = self.nodes.set(store.nodes.unwrap_or(1));
+            known.counted = Some(Instant::now());
+        }
+        if let Some((of, decider)) = &known.decider
             && *of == version
         {
             return Ok(decider.clone());
         }
-        let store = self.limits.layer().limiter().snapshot().store;
         let absent = Absent {
-            nodes: store.nodes.unwrap_or(1).max(1),
+            nodes: self.nodes.clone(),
         };
-        let decider = gateway::decider(&self.limits.config().layer_over(absent)?);
-        *known = Some((version, decider.clone()));
+        // The file in shadow has seen the question.
+        let decider = gateway::decider(&self.limits.config().live_layer_over(absent)?);
+        known.decider = Some((version, decider.clone()));
         Ok(decider)
     }
 }
 
 /// A store that is away.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Absent {
-    nodes: u32,
+    nodes: NodeCount,
 }
 
 /// It takes every policy, since another store has taken it.
@@ -67,7 +90,7 @@ impl Store for Absent {
     type Ledger = Self;
 
     fn open(&self, _: &[tower_ratelimit::policy::Rule]) -> Result<Self, ConfigError> {
-        Ok(*self)
+        Ok(self.clone())
     }
 
     fn is_shared(&self) -> bool {
@@ -92,7 +115,7 @@ impl Store for Absent {
 
     fn availability(&self) -> Option<Availability> {
         let name = "that answers in the time of a call";
-        Some(Availability::new().named(name).nodes(self.nodes))
+        Some(Availability::new().named(name).nodes(self.nodes.clone()))
     }
 }
 

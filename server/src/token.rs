@@ -22,10 +22,10 @@ const AGAIN: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Token {
     path: Arc<Path>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TokenFile>>,
 }
 
-struct State {
+struct TokenFile {
     token: Arc<str>,
     /// What the file had when it was read last, or why it could not be read.
     newest: Result<Arc<str>, String>,
@@ -43,7 +43,7 @@ impl Token {
         let newest = Ok(token.clone());
         Ok(Self {
             path: PathBuf::from(path).into(),
-            state: Arc::new(Mutex::new(State { token, newest })),
+            state: Arc::new(Mutex::new(TokenFile { token, newest })),
         })
     }
 
@@ -73,7 +73,7 @@ impl Token {
         state.newest = newest;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TokenFile> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

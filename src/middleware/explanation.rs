@@ -20,6 +20,8 @@ pub enum Explanation {
     Denied,
     /// A list allows it.
     Allowed,
+    /// Its plan cannot be looked up, and it is refused with 503.
+    Unresolved,
     /// The effect of each policy, by its name.
     Policies(Vec<(String, PolicyEffect)>),
 }
@@ -49,6 +51,8 @@ pub enum PolicyEffect {
         rule: LimitRule,
         /// Whether a refusal would be none.
         is_shadow: bool,
+        /// Whether another policy of its group pays in its place, so that it is not charged.
+        is_passed_over: bool,
     },
 }
 
@@ -87,10 +91,20 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
                 limit,
                 rule,
                 is_shadow: charge.is_shadow,
+                is_passed_over: false,
             },
             None => PolicyEffect::CountsNothing(rule),
         };
         self.record(charge.policy, considered);
+    }
+
+    fn passes_over(&mut self, policy: usize) {
+        let name = self.enforcer.limiter().name_of(policy);
+        let mut considered = self.considered.iter_mut();
+        let of_policy = considered.find(|(of, _)| of == name);
+        if let Some((_, PolicyEffect::Counts { is_passed_over, .. })) = of_policy {
+            *is_passed_over = true;
+        }
     }
 
     fn charges_nothing(&mut self, policy: usize, why: NoDemand<NoKeyRefusal>) {
@@ -121,7 +135,10 @@ impl Enforcer {
             Listed::Allowed => return Explanation::Allowed,
             Listed::Nowhere => {}
         }
-        let finding = self.found_now(head);
+        let finding = self.found_or_refused(head);
+        if plan.is_none() && self.unresolved(finding.as_ref()).is_some() {
+            return Explanation::Unresolved;
+        }
         let named = plan.and_then(|plan| self.limiter().plan_named(Some(plan)));
         let readings = self.readings(head, finding.as_ref());
         let readings = readings.map(|(policy, mut reading)| {

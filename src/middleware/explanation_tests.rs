@@ -18,7 +18,7 @@ use crate::factor::Factor;
 use crate::key::{self, Head};
 use crate::plan::{Plan, Plans, Resolved, Resolver};
 use crate::policy::{Http, Mode, NoKey, Policy, Rule};
-use crate::store::{Charge, Charged, Ledger, Store, Wanted};
+use crate::store::{Charge, Charged, Ledger, Payers, Store, Wanted};
 
 /// A store that cannot decide, and remembers the charges.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,10 @@ impl Remembering {
 
 impl Store for Remembering {
     type Ledger = Self;
+
+    fn chooses_payers(&self) -> Payers {
+        Payers::OfAnyKeys
+    }
 
     fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(self.clone())
@@ -124,15 +128,33 @@ impl Drawn {
     }
 }
 
-/// Finds the plan `pro` for the customer `pro`, and fails for others.
-fn resolver() -> Resolver<String> {
-    Resolver::new(|customer: String| async move {
-        let is_pro = customer == "pro";
-        is_pro.then(|| Resolved::plan("pro")).ok_or("it is away")
-    })
+/// What is drawn of a layer, beside its policies.
+#[derive(Clone, Copy, Debug)]
+struct DrawnLayer {
+    /// Whether one of its policies pays.
+    is_group: bool,
+    refuses_unresolved: bool,
 }
 
-fn builder(policies: &[Drawn], store: &Remembering) -> RateLimitLayerBuilder<Remembering> {
+/// Finds the plan `pro` for the customer `pro`, and fails for others.
+fn resolver(drawn: DrawnLayer) -> Resolver<String> {
+    let look = |customer: String| async move {
+        let is_pro = customer == "pro";
+        is_pro.then(|| Resolved::plan("pro")).ok_or("it is away")
+    };
+    let resolver = Resolver::builder(look);
+    if drawn.refuses_unresolved {
+        resolver.refuse_unresolved().build().unwrap()
+    } else {
+        resolver.build().unwrap()
+    }
+}
+
+fn builder(
+    drawn: DrawnLayer,
+    policies: &[Drawn],
+    store: &Remembering,
+) -> RateLimitLayerBuilder<Remembering> {
     let mut builder = RateLimitLayer::builder().store(store.clone());
     for (number, drawn) in policies.iter().enumerate() {
         builder = builder.policy(drawn.policy(number));
@@ -143,17 +165,25 @@ fn builder(policies: &[Drawn], store: &Remembering) -> RateLimitLayerBuilder<Rem
         _ => Plan::new("free").unlimited("p1"),
     };
     let plans = Plans::new([pro, free]).default_plan("free");
+    if drawn.is_group {
+        let members: Vec<String> = (0..policies.len()).map(|it| format!("p{it}")).collect();
+        builder = builder.first_of("group", members);
+    }
     builder
         .plans_by_name(plans)
-        .resolver(resolver(), |head: &Head<'_>| {
+        .resolver(resolver(drawn), |head: &Head<'_>| {
             Some(head.header("x-customer")?.to_owned())
         })
 }
 
 /// The law: each policy charges what `explain` names, and no other policy charges anything.
-async fn explain_agrees(policies: &[Drawn], request: Request<()>) -> Result<(), TestCaseError> {
+async fn explain_agrees(
+    drawn: DrawnLayer,
+    policies: &[Drawn],
+    request: Request<()>,
+) -> Result<(), TestCaseError> {
     let store = Remembering::default();
-    let Ok(layer) = builder(policies, &store).build() else {
+    let Ok(layer) = builder(drawn, policies, &store).build() else {
         return Err(TestCaseError::reject("the policies do not fit each other"));
     };
     let inner = service_fn(|_| async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) });
@@ -161,14 +191,30 @@ async fn explain_agrees(policies: &[Drawn], request: Request<()>) -> Result<(), 
     let charged = store.take();
 
     // The resolver knows the customer by now, as it did when the request was charged.
-    let Explanation::Policies(explained) = layer.explain(&Head::of(&request), None, None) else {
-        panic!("there are no lists");
+    let explained = match layer.explain(&Head::of(&request), None, None) {
+        Explanation::Policies(explained) => explained,
+        Explanation::Unresolved => {
+            prop_assert!(drawn.refuses_unresolved);
+            prop_assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            prop_assert!(charged.is_empty());
+            return Ok(());
+        }
+        Explanation::Denied | Explanation::Allowed => panic!("there are no lists"),
     };
+    // A member that refuses a request without a key refuses none that another member takes.
+    let takes = |(_, considered): &(String, PolicyEffect)| match considered {
+        PolicyEffect::CountsNothing(_) => true,
+        PolicyEffect::Counts { is_passed_over, .. } => !is_passed_over,
+        _ => false,
+    };
+    let is_taken = drawn.is_group && explained.iter().any(takes);
     let refuses = |(_, considered): &(String, PolicyEffect)| match considered {
         PolicyEffect::HasNoKey(status) => *status,
         _ => None,
     };
-    if let Some(status) = explained.iter().find_map(refuses) {
+    if let Some(status) = explained.iter().find_map(refuses)
+        && !is_taken
+    {
         prop_assert_eq!(response.status(), status);
         prop_assert!(charged.is_empty());
         return Ok(());
@@ -185,6 +231,7 @@ async fn explain_agrees(policies: &[Drawn], request: Request<()>) -> Result<(), 
             limit,
             rule,
             is_shadow,
+            is_passed_over: false,
         } = considered
         else {
             prop_assert!(charge.is_none(), "{name}: {considered:?}, {charge:?}");
@@ -212,6 +259,7 @@ proptest! {
     #[test]
     fn explain_agrees_with_what_the_enforcer_charges(
         policies in prop::collection::vec(drawn(), 1..4),
+        (is_group, refuses_unresolved) in any::<(bool, bool)>(),
         headers in any::<[bool; 2]>(),
         customer in prop::sample::select(vec![None, Some("pro"), Some("other")]),
         (is_post, is_low) in any::<(bool, bool)>(),
@@ -228,6 +276,13 @@ proptest! {
         }
         let request = request.body(()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(explain_agrees(&policies, request))?;
+        let drawn = DrawnLayer { is_group: is_group && policies.len() > 1, refuses_unresolved };
+        // What does not go with a group is refused when the layer is built.
+        let without = |it: Drawn| Drawn { is_soft: false, most: None, has_hours: false, ..it };
+        let mut policies = policies;
+        if drawn.is_group {
+            policies = policies.into_iter().map(without).collect();
+        }
+        runtime.block_on(explain_agrees(drawn, &policies, request))?;
     }
 }

@@ -23,13 +23,25 @@ fn internal(folder: &str) -> Vec<String> {
         .collect();
     for source in all_sources().filter(|source| is_of(folder, source)) {
         let functions = source.text.split("#[doc(hidden)]").skip(1);
-        let functions = functions.filter_map(|item| item.trim_start().strip_prefix("pub fn "));
+        let functions = functions.filter_map(function);
         let functions = functions.filter_map(|item| item.split(['(', '<']).next());
         names.extend(functions.map(str::to_owned));
     }
     names.sort();
     names.dedup();
     names
+}
+
+/// Returns a hidden function from its name on. Attributes may stand before it.
+fn function(item: &str) -> Option<&str> {
+    let mut rest = item.trim_start();
+    while rest.starts_with("#[") {
+        rest = rest.split_once("]\n")?.1.trim_start();
+    }
+    let rest = rest.strip_prefix("pub ")?;
+    rest.strip_prefix("const ")
+        .unwrap_or(rest)
+        .strip_prefix("fn ")
 }
 
 fn is_of(folder: &str, source: &Source) -> bool {

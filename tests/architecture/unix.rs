@@ -38,8 +38,12 @@ const TYPES: [&str; 4] = [
 const PACKAGES: [&str; 5] = ["inotify", "libc", "nix", "rustix", "signal-hook"];
 
 /// The files that may have it, and what for.
-const MAY: [(&str, &str); 10] = [
+const MAY: [(&str, &str); 11] = [
     ("crates/config/src/elsewhere.rs", "who may read a secret"),
+    (
+        "server/src/ratelimit/mod.rs",
+        "a test of the links that Kubernetes changes",
+    ),
     (
         "crates/config/src/following.rs",
         "a test of events of Linux",

@@ -10,9 +10,10 @@ const WRITERS: &[&str] = &["limiter/charging.rs"];
 const ASKERS: &[&str] = &["limiter/deciding.rs"];
 
 /// The verbs of a ledger that decide, by what they are called on.
-const DECIDES: [&str; 9] = [
+const DECIDES: [&str; 10] = [
     ".admit_alike(&policies",
     ".admit_one(",
+    ".admit_under(",
     ".charge_now(",
     ".charge_one(",
     "ledger.charge(",

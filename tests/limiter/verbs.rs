@@ -252,6 +252,11 @@ fn a_caller_brings_limits_for_single_requests() {
         .collect();
     assert_eq!(used, [4, 60]);
     assert!(!ask(0).check().now().is_allowed());
+    let last = ask(0).under(under(9)).unwrap().peek().now();
+    assert!(
+        last.policies().any(|(_, told)| told.limit() == 9),
+        "{last:?}"
+    );
 
     for (limit, expected) in [
         (

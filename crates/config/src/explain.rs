@@ -255,6 +255,10 @@ impl Config {
         let rows = match layer.explain(&Head::of(&request), plan, key) {
             Explanation::Denied => vec![Row::without_rule("", "denied by a list")],
             Explanation::Allowed => vec![Row::without_rule("", "allowed by a list")],
+            Explanation::Unresolved => {
+                let says = "the plan cannot be looked up: refused with 503";
+                vec![Row::without_rule("", says)]
+            }
             Explanation::Policies(policies) => {
                 let turns = policies
                     .iter()

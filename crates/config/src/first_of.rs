@@ -62,9 +62,12 @@ impl FirstOf {
         let rank = self.members.iter().position(|name| name == policy)?;
         let of = |name: &String| all.iter().find(|(of, _)| of == name);
         let members: Vec<_> = self.members.iter().filter_map(of).collect();
-        let have_key = members.iter().any(|(_, it)| has_key(it));
         let pays = |it: &PolicyEffect| match it {
-            PolicyEffect::Counts { is_shadow, .. } => !is_shadow && (has_key(it) || !have_key),
+            PolicyEffect::Counts {
+                is_shadow,
+                is_passed_over,
+                ..
+            } => !is_shadow && !is_passed_over,
             _ => false,
         };
         let (_, considered) = of(&self.members[rank])?;
@@ -91,17 +94,6 @@ impl FirstOf {
             before => format!(", if {} have no room", before.join(" and ")),
         })
     }
-}
-
-/// Returns whether it counts the request by a key of its own.
-fn has_key(considered: &PolicyEffect) -> bool {
-    matches!(
-        considered,
-        PolicyEffect::Counts {
-            is_shared: false,
-            ..
-        }
-    )
 }
 
 /// Reads the groups, each with its value, if there are any. All policies are known by then, with and without mistakes.

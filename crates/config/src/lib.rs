@@ -318,8 +318,15 @@ impl Config {
     /// When the store cannot hold a policy exactly, and when the file divides limits by
     /// [nodes](tower_ratelimit::middleware::RateLimitLayerBuilder::nodes) that share the store.
     pub fn layer_over(&self, store: impl Store) -> Result<RateLimitLayer, ConfigError> {
-        let layer = self.settings.layer.clone().store(store).build()?;
+        let layer = self.live_layer_over(store)?;
         Ok(self.with_shadow(layer))
+    }
+
+    /// Builds the same layer without the file in shadow, for requests that this has seen.
+    // For `tower-ratelimit-server`.
+    #[doc(hidden)]
+    pub fn live_layer_over(&self, store: impl Store) -> Result<RateLimitLayer, ConfigError> {
+        self.settings.layer.clone().store(store).build()
     }
 
     /// Builds a limiter, whose caller passes key and cost. It has the policies and the plans of the file, and

@@ -156,7 +156,7 @@ pub(super) fn renew_if_low(calls: &Arc<Calls>, charges: &[Charge], local: &Local
 
 /// Takes more units for the pair of this charge, while requests spend the remaining ones.
 fn renew(calls: &Arc<Calls>, charge: &Charge) {
-    let charge = Charge { cost: 0, ..*charge };
+    let charge = charge.at_no_cost();
     // Asked for before the task runs, so that the requests until then do not ask as well.
     let asking = LeaseCall::new(calls, &[charge]).answer();
     let _ = calls.link.background.spawn(asking);

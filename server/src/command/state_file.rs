@@ -49,8 +49,14 @@ impl StateFile {
         // A folder that cannot be written would be found at the end of the process, too late. The file itself is left alone: the
         // process may end before it serves, and another one may use it.
         let tried = beside(path, "tried");
-        let is_written = File::create(&tried).and_then(|_| fs::remove_file(&tried));
-        is_written.map_err(|error| wrong(path, &error))?;
+        File::create(&tried).map_err(|error| wrong(path, &error))?;
+        match fs::remove_file(&tried) {
+            // Another process has removed it.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(wrong(path, &error));
+            }
+            _ => {}
+        }
         Ok(state)
     }
 

@@ -39,6 +39,8 @@ pub(super) fn check(
     let flags = grammar
         .get_subcommands()
         .flat_map(clap::Command::get_arguments);
+    // Parsing has added these to the command.
+    let flags = flags.filter(|flag| !matches!(flag.get_id().as_str(), "help" | "version"));
     let known: Vec<String> = flags.filter_map(name).collect();
     for (variable, value) in variables {
         let Some(name) = variable.to_str().filter(|name| name.starts_with(PREFIX)) else {

@@ -32,6 +32,7 @@ use super::nesting::{Life, look_for_itself};
 use super::settlements::Settlements;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
+use crate::error::StoreErrorKind;
 use crate::key::{Head, SharedParts};
 use crate::limiter::Limiter;
 use crate::policy::{Http, Mode, Rule};
@@ -213,9 +214,7 @@ impl Enforcer {
         if !is_plain && self.has_no_mode_over(Mode::Off) {
             return self.exempt();
         }
-        if let Some(kind) = finding.and_then(Finding::refusal)
-            && (is_plain || !self.has_no_mode_over(Mode::Shadow))
-        {
+        if let Some(kind) = self.unresolved(finding) {
             self.limiter.counters().failed([]);
             return Verdict::Refuse(self.answers.store_failed(kind, request));
         }
@@ -225,6 +224,13 @@ impl Enforcer {
             Ok(charges) => self.put(&charges, request),
             Err(refusal) => self.refuse_for(refusal, request),
         }
+    }
+
+    /// Returns why a request is refused for lack of a plan.
+    pub(super) fn unresolved(&self, finding: Option<&Finding>) -> Option<StoreErrorKind> {
+        let kind = finding.and_then(Finding::refusal)?;
+        let is_plain = self.limiter.declared_modes().are_plain();
+        (is_plain || !self.has_no_mode_over(Mode::Shadow)).then_some(kind)
     }
 
     /// Returns the charges of a request.
@@ -279,6 +285,14 @@ impl Enforcer {
     /// Returns what is known of the customer of a request, or `None` if there is no resolver.
     pub(super) fn found_now(&self, head: &Head<'_>) -> Option<Finding> {
         self.sources.look(head).map(PlanLookup::now)
+    }
+
+    /// Returns the same for a request that would be refused if its plan could not be looked up.
+    pub(super) fn found_or_refused(&self, head: &Head<'_>) -> Option<Finding> {
+        self.sources.look(head).map(|lookup| match lookup {
+            PlanLookup::Known(finding) => finding,
+            pending @ PlanLookup::Pending(_) => pending.now(),
+        })
     }
 
     /// Marks the enforcer as one of several that a layer has in turn: if it sees a single request, the layer was

@@ -259,6 +259,7 @@ fn an_operator_blocks_no_crowd_in_place_of_a_tenant() {
     assert!(is_blocked(&known, "ann"));
     assert!(!is_blocked(&limiter, "mallory"));
     assert!(known.inspect(tenant("ann")).now().blocked_for().is_some());
+    assert!(limiter.inspect(tenant("ann")).now().blocked_for().is_some());
     assert!(limiter.unblock(tenant("ann")).now());
     assert!(!is_blocked(&known, "ann"));
 

@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use std::slice;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::findings::Findings;
 use super::limits::RequestLimits;
-use super::subject::Named;
 use super::{Charges, Limiter};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
@@ -69,10 +70,10 @@ pub enum Purpose {
     Look,
     /// A charge after the fact, whatever a single request may cost.
     Amend,
-    /// A change by an operator, who names a key.
-    Manage,
     /// The same, at the least price.
     GiveBack,
+    /// A change by an operator, who names a key.
+    Manage,
 }
 
 impl Purpose {
@@ -110,6 +111,12 @@ pub trait Steps<R> {
     /// The policy charges a request.
     fn charges(&mut self, charge: &Charge) {
         let _ = charge;
+    }
+
+    /// The policy, which has charged the request, is not charged after all: another one of its group pays, or nothing would show
+    /// what it decides.
+    fn passes_over(&mut self, policy: usize) {
+        let _ = policy;
     }
 
     /// The policy charges nothing.
@@ -169,6 +176,13 @@ impl Reads for Arguments<'_> {
     fn limit_of_caller(&self) -> Option<LimitOfCaller> {
         self.limit
     }
+}
+
+/// Policies that decide on a key each, some of them under a limit of the caller.
+#[derive(Clone, Default)]
+pub(super) struct Named {
+    pub(super) demands: SmallVec<[(usize, Demand); 4]>,
+    pub(super) limits: SmallVec<[LimitOfCaller; 2]>,
 }
 
 impl<L: Ledger + ?Sized> Limiter<L> {

@@ -42,7 +42,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             if mode == Mode::Shadow && alternative.is_some() {
                 // It never pays, and nothing else would show what it has decided.
                 match self.charge_of(policy, &reads, purpose, steps) {
-                    Ok(charge) => steps.charges(&charge.shadow()),
+                    Ok(charge) => {
+                        steps.charges(&charge.shadow());
+                        steps.passes_over(policy);
+                    }
                     Err(why) => steps.charges_nothing(policy, why),
                 }
                 continue;
@@ -86,9 +89,10 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 (why, _) => steps.charges_nothing(policy, why),
             }
         }
-        pass_over_keyless(&mut charges, &keyless, exempt_with_key);
+        let passes_over = &mut |policy| steps.passes_over(policy);
+        pass_over_keyless(&mut charges, &keyless, exempt_with_key, passes_over);
         for exempting in &exempting {
-            make_optional(&mut charges, *exempting);
+            make_optional(&mut charges, *exempting, passes_over);
         }
         let is_left = |without: &(Alternative, R::Refusal)| {
             let group = without.0.group;
@@ -116,7 +120,12 @@ impl<R, S: Steps<R>> Steps<R> for NotingKey<'_, S> {
 
 /// Drops the members that count a request together with others that have no key, where another member has a key.
 /// These groups have one that is exempt.
-fn pass_over_keyless(charges: &mut Charges, keyless: &[usize], mut groups: SmallVec<[u8; 4]>) {
+fn pass_over_keyless(
+    charges: &mut Charges,
+    keyless: &[usize],
+    mut groups: SmallVec<[u8; 4]>,
+    passes_over: &mut impl FnMut(usize),
+) {
     if keyless.is_empty() {
         return;
     }
@@ -125,14 +134,28 @@ fn pass_over_keyless(charges: &mut Charges, keyless: &[usize], mut groups: Small
     charges.retain(|charge| {
         let group = charge.alternative.map(|its| its.group);
         let has_another = group.is_some_and(|group| groups.contains(&group));
-        !has_another || !keyless.contains(&charge.policy)
+        let is_left = !has_another || !keyless.contains(&charge.policy);
+        if !is_left {
+            passes_over(charge.policy);
+        }
+        is_left
     });
 }
 
 /// Lets the request pass when the members before this one have no room. Those after it are never charged.
-fn make_optional(charges: &mut Charges, exempting: Alternative) {
+fn make_optional(
+    charges: &mut Charges,
+    exempting: Alternative,
+    passes_over: &mut impl FnMut(usize),
+) {
     let of_group = |charge: &Charge| charge.alternative.filter(|it| it.group == exempting.group);
-    charges.retain(|charge| of_group(charge).is_none_or(|its| its.rank < exempting.rank));
+    charges.retain(|charge| {
+        let is_left = of_group(charge).is_none_or(|its| its.rank < exempting.rank);
+        if !is_left {
+            passes_over(charge.policy);
+        }
+        is_left
+    });
     for charge in charges {
         if let Some(its) = &mut charge.alternative
             && its.group == exempting.group

@@ -8,8 +8,8 @@ use super::Limiter;
 use super::Reservation;
 use super::amending::Amend;
 use super::ask::{Ask, Verb};
+use super::charging::Named;
 use super::reserving::Reserve;
-use super::subject::Named;
 use super::verbs::{Check, peek};
 use crate::algorithm::Algorithm;
 use crate::decision::Decision;
@@ -105,7 +105,7 @@ impl<L: ?Sized> Limiter<L> {
 
 impl<'a, L: Ledger + ?Sized> NamedPolicies<'a, L> {
     /// Sets limits of the caller: each of these policies has this limit for this request, in place of its own. The state of
-    /// a key is the same under all limits.
+    /// a key is the same under all limits. Of two limits of a policy, the last one counts.
     ///
     /// # Errors
     ///
@@ -134,9 +134,10 @@ impl<'a, L: Ledger + ?Sized> NamedPolicies<'a, L> {
         limits: impl IntoIterator<Item = (&'b str, Algorithm)>,
     ) -> Result<Self, ConfigError> {
         for (policy, limit) in limits {
-            self.named
-                .limits
-                .push(self.limiter.limit_for(policy, &limit)?);
+            let limit = self.limiter.limit_for(policy, &limit)?;
+            let limits = &mut self.named.limits;
+            limits.retain(|before| before.policy != limit.policy);
+            limits.push(limit);
         }
         Ok(self)
     }

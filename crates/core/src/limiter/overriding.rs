@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::amending::Amend;
 use super::ask::{Ask, Verb};
-use super::subject::Named;
+use super::charging::Named;
 use super::subject::Subject;
 use super::{Limiter, Purpose};
 use crate::algorithm::Algorithm;

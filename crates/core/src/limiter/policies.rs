@@ -112,10 +112,7 @@ impl Policies {
     ) -> Reply<Result<bool, StoreError>> {
         let below = self.guaranteed_below(charge.policy);
         match below.and_then(|below| others.find(|other| other.policy == below)) {
-            Some(child) => {
-                let child = Charge { cost: 0, ..*child };
-                self.ledger.amend(&[charge, child], amendment)
-            }
+            Some(child) => self.ledger.amend(&[charge, child.at_no_cost()], amendment),
             None => self.ledger.amend(&[charge], amendment),
         }
     }

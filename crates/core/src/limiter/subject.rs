@@ -1,13 +1,10 @@
 //! What a verb asks about: one key under all policies, or a key under each policy that is named.
 
-use smallvec::SmallVec;
-
-use super::charging::LimitOfCaller;
+use super::charging::Named;
 use super::findings::{Findings, Looks};
 use super::{Limiter, LocalLimiter, Purpose};
 use crate::decision::Outcomes;
 use crate::key::{IntoKey, Key};
-use crate::policy::Demand;
 use crate::store::{Charge, Ledger};
 
 /// The subject of a decision.
@@ -78,13 +75,6 @@ impl Subject for Alike {
     fn decide_now(&self, limiter: &LocalLimiter, outcomes: &mut Outcomes) {
         limiter.decide_at_once(self.key, self.cost, outcomes);
     }
-}
-
-/// Policies that decide on a key each, some of them under a limit of the caller.
-#[derive(Clone, Default)]
-pub(super) struct Named {
-    pub(super) demands: SmallVec<[(usize, Demand); 4]>,
-    pub(super) limits: SmallVec<[LimitOfCaller; 2]>,
 }
 
 impl Subject for Named {

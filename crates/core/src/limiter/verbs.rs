@@ -181,10 +181,12 @@ impl Limiter {
             }
             self.peek_about(&each)
         };
-        // The members of a group that a decision would leave out are looked at, too.
-        let purpose = match &self.policies.groups {
-            Some(_) => Purpose::Look,
-            None => Purpose::Decide,
+        // The members of a group that a decision would leave out are looked at, too, and of tenants the one that is named.
+        let policies = &self.policies;
+        let purpose = if policies.groups.is_some() || policies.weights.is_some() {
+            Purpose::Look
+        } else {
+            Purpose::Decide
         };
         let peeked = key.with_charges(self, findings, purpose, peek);
         let inspect = |charges: &[Charge]| self.inspect_beside(peeked, charges);

@@ -328,6 +328,12 @@ impl Charge {
         }
     }
 
+    /// Returns the same charge of no units, which only a block denies.
+    #[must_use]
+    pub fn at_no_cost(self) -> Self {
+        Self { cost: 0, ..self }
+    }
+
     /// Returns the same charge under this limit, in place of the limit of the policy.
     pub fn under(self, limit: Limit) -> Self {
         Self {

@@ -223,10 +223,9 @@ impl Standby {
             here.push(match self.store_failure(charge) {
                 OnStoreFailure::Refuse if is_passed_over(charge) => continue,
                 // A charge in shadow refuses no request.
-                OnStoreFailure::Refuse if charge.is_shadow => Charge { cost: 0, ..*charge },
+                OnStoreFailure::Refuse if charge.is_shadow => charge.at_no_cost(),
                 OnStoreFailure::Local => shares.charge(*charge),
-                // Only a block denies a charge of cost 0.
-                OnStoreFailure::Allow => Charge { cost: 0, ..*charge }.soft(),
+                OnStoreFailure::Allow => charge.at_no_cost().soft(),
                 OnStoreFailure::Refuse => {
                     return Err(failure.unwrap_or_else(Self::away).already_logged());
                 }
