@@ -14,7 +14,6 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::RateLimitLayer;
 use tower_ratelimit::key::{Head, Proxies};
 use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::response::Refusal;
@@ -90,7 +89,7 @@ impl Gateway {
             forwarding,
             stalled_after: stalled_after.unwrap_or_default(),
             asked: Arc::new(Asked {
-                decider: decider(&limits.layer()),
+                decider: question::decider(&limits.layer()),
                 late: Late::of(&limits),
                 time: Options::default().time,
             }),
@@ -316,13 +315,6 @@ impl Gateway {
         response.headers_mut().insert(CONTENT_TYPE, json);
         response
     }
-}
-
-/// Returns what answers whether a request is within these limits.
-pub(crate) fn decider(layer: &RateLimitLayer) -> question::Decider {
-    let decider = layer.layer(service_fn(question::pass));
-    let decider = decider.map_response(|response| response.map(BodyExt::boxed_unsync));
-    BoxCloneSyncService::new(decider)
 }
 
 /// The rights of a peer.

@@ -12,9 +12,8 @@ use tower_ratelimit::store::{
     Amendment, Availability, Charge, Charged, Ledger, NodeCount, Payers, Reply, Store, Wanted,
 };
 
-use crate::gateway;
 use crate::limits::Limits;
-use crate::question::Decider;
+use crate::question::{self, Decider};
 
 /// The kind of a store that is in this process, and always answers.
 const IN_PROCESS: &str = "memory";
@@ -73,7 +72,7 @@ impl Late {
             nodes: self.nodes.clone(),
         };
         // The file in shadow has seen the question.
-        let decider = gateway::decider(&self.limits.config().live_layer_over(absent)?);
+        let decider = question::decider(&self.limits.config().live_layer_over(absent)?);
         known.decider = Some((version, decider.clone()));
         Ok(decider)
     }

@@ -6,8 +6,10 @@ use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENC
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use tower::ServiceExt;
+use http_body_util::BodyExt;
 use tower::util::BoxCloneSyncService;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::RateLimitLayer;
 use tower_ratelimit::key::{JsonFields, Unread};
 use tower_ratelimit::middleware::ReadJsonLayer;
 use tower_ratelimit::response::AnswerInHttp;
@@ -16,6 +18,13 @@ use crate::counted::Counted;
 use crate::{Body, full, text_response};
 
 pub(crate) type Decider = BoxCloneSyncService<Request<()>, Response<Body>, Infallible>;
+
+/// Returns what answers whether a request is within these limits.
+pub(crate) fn decider(layer: &RateLimitLayer) -> Decider {
+    let decider = layer.layer(service_fn(pass));
+    let decider = decider.map_response(|response| response.map(BodyExt::boxed_unsync));
+    BoxCloneSyncService::new(decider)
+}
 
 /// The headers with the method of a request: nginx is configured to use the first, and Caddy and Traefik use
 /// the other.
@@ -65,7 +74,7 @@ impl SentBody {
 }
 
 /// Answers a request that is within its limits.
-pub(crate) async fn pass(_: Request<()>) -> Result<Response<Body>, Infallible> {
+async fn pass(_: Request<()>) -> Result<Response<Body>, Infallible> {
     let mut response = Response::new(full(""));
     response.extensions_mut().insert(Passed);
     Ok(response)

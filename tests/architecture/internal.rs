@@ -7,10 +7,10 @@ use super::{CORE, PROGRAMS, ROOT, Source, all_sources, root, sources};
 
 /// The most names that may stand in `__internal` of a crate and be functions that are public for other crates alone.
 const MOST: [(&str, usize); 3] = [
-    (CORE.folder, 196),
+    (CORE.folder, 205),
     (ROOT.folder, 41),
     // For the server alone.
-    ("crates/config/src", 5),
+    ("crates/config/src", 6),
 ];
 
 /// Returns the names in `__internal` of a crate, and its functions that are hidden because other crates alone use them.

@@ -72,9 +72,6 @@ impl FirstOf {
         };
         let (_, considered) = of(&self.members[rank])?;
         match considered {
-            PolicyEffect::Counts { .. } if !pays(considered) => {
-                return Some(", and never pays".to_owned());
-            }
             PolicyEffect::Counts { .. } | PolicyEffect::CountsNothing(_) => {}
             PolicyEffect::HasNoKey(Some(_)) if members.iter().any(|(_, it)| pays(it)) => {
                 return Some(", unless another policy pays".to_owned());
@@ -85,6 +82,9 @@ impl FirstOf {
         let mut free = before.clone();
         if let Some((free, _)) = free.find(|(_, it)| matches!(it, PolicyEffect::CountsNothing(_))) {
             return Some(format!(", and never pays, since {free} always has room"));
+        }
+        if matches!(considered, PolicyEffect::Counts { .. }) && !pays(considered) {
+            return Some(", and never pays".to_owned());
         }
         let before = before.filter(|(_, it)| pays(it));
         let before: Vec<&str> = before.map(|(name, _)| &**name).collect();

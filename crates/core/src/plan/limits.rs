@@ -2,6 +2,7 @@
 //!
 //! The order is in one function, `choice`, because the documentation of the module promises it.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -155,11 +156,11 @@ impl Limits {
         let subjects: Vec<_> = policies.iter().map(Limited::subject).collect();
         let by_plan = plans.map(|plans| plans.prepare(&subjects, &mut rules));
         let by_plan = by_plan.transpose()?;
+        let above: HashSet<_> = policies.iter().filter_map(|policy| policy.above).collect();
         let mut each = Vec::new();
         for policy in policies {
             let subject = policy.subject();
-            let is_above = |other: &Limited<'_>| other.above == Some(policy.name);
-            let is_level = policy.above.is_some() || policies.iter().any(is_above);
+            let is_level = policy.above.is_some() || above.contains(policy.name);
             let by_operation = policy
                 .by_operation
                 .map(|table| table.prepare(subject, is_level, &mut rules));
