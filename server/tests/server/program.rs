@@ -109,7 +109,7 @@ fn a_mistake_in_the_command_line_or_in_a_variable_starts_nothing() {
             "RATELIMITD_HELP is no variable of ratelimitd",
         ),
         (
-            &["suggest", "log"][..],
+            &["suggest", "log", "--key", "client_ip"],
             vec![("RATELIMITD_KEYS", "client_ip")],
             "nearest is RATELIMITD_KEY:",
         ),
