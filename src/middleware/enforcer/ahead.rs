@@ -24,7 +24,6 @@ use crate::error::StoreError;
 use crate::key::{AheadOfBody, Head};
 use crate::middleware::deadline::deadline;
 use crate::middleware::lists::Listed;
-use crate::policy::Rule;
 use crate::store::{Charges, Reply, Wanted};
 
 /// Whether a request is refused, whatever its body says.
@@ -109,8 +108,8 @@ impl Enforcer {
         }
         // What a level has for a request depends on the key to which it guarantees something.
         charges.retain(|charge| {
-            let mut guaranteed = self.guaranteed.iter();
-            !guaranteed.any(|(below, above)| *above == charge.policy && later.contains(below))
+            let below = self.limiter.guaranteed_below(charge.policy);
+            below.is_none_or(|below| !later.contains(&below))
         });
         if charges.is_empty() {
             return Ahead::Unknown;
@@ -122,18 +121,6 @@ impl Enforcer {
             answer: Answer::Peeked(Box::new(peeked)),
         }))
     }
-}
-
-/// Returns the policies that are guaranteed something, each with the one above.
-pub(super) fn guaranteed(policies: &[Rule]) -> Vec<(usize, usize)> {
-    let guaranteed = policies.iter().enumerate();
-    let guaranteed = guaranteed.filter(|(_, policy)| policy.guarantee().is_some());
-    let with_above = guaranteed.filter_map(|(place, policy)| {
-        let above = policy.above()?;
-        let mut all = policies.iter();
-        Some((place, all.position(|it| it.shown_name() == above)?))
-    });
-    with_above.collect()
 }
 
 impl LookingAhead {

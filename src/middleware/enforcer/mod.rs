@@ -52,9 +52,6 @@ pub(super) struct Enforcer {
     sources: Sources<Head<'static>>,
     /// Whether any policy lets requests over its limit go on.
     is_soft: bool,
-    /// The levels that are guaranteed a part of another one, each with that one.
-    #[cfg(feature = "usage")]
-    guaranteed: Vec<(usize, usize)>,
     /// Whether some policies are levels of a tree.
     has_levels: bool,
     /// Which requests need numbers.
@@ -100,8 +97,6 @@ impl Enforcer {
             lists: None,
             sources: Sources::default(),
             is_soft,
-            #[cfg(feature = "usage")]
-            guaranteed: ahead::guaranteed(policies),
             has_levels,
             settlements,
             exposes_decision: false,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::Limiter;
 use super::counting::LimiterCounters;
 use super::limits::RequestLimits;
 use super::prices::Prices;
@@ -79,6 +80,15 @@ pub(super) struct Policies {
     /// The ledger of the limiter, which settles what requests hold. They hold it by their policies, since each further
     /// reference that is counted takes as long as a tenth of a decision.
     pub(super) ledger: Guarded<dyn Ledger>,
+}
+
+impl<L: ?Sized> Limiter<L> {
+    /// Returns the policy to whose keys this one guarantees something.
+    // For `tower-ratelimit`.
+    #[doc(hidden)]
+    pub fn guaranteed_below(&self, policy: usize) -> Option<usize> {
+        self.policies.guaranteed_below(policy)
+    }
 }
 
 impl Policies {
