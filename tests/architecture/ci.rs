@@ -63,6 +63,8 @@ fn a_change_calls_for_the_checks_of_its_files() {
         ),
         ("tests/chaos/main.rs", vec!["chaos"]),
         ("tests/http/main.rs", vec![]),
+        (".ci/passed", vec![]),
+        (".ci/empty-folder", vec!["packages"]),
     ] {
         assert_eq!(called_for(&[changed]), expected, "{changed}");
     }
