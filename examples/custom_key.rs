@@ -13,7 +13,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{get, post};
 use tower_ratelimit::key::{self, IntoKey, Secret};
-use tower_ratelimit::policy::NoKey;
+use tower_ratelimit::policy::OnMissingKey;
 use tower_ratelimit::{ConfigError, Policy, RateLimitLayer, TokenBucket};
 
 /// A user who has logged in. Visitors have no such extension.
@@ -80,7 +80,7 @@ fn by_token(secret: &Secret) -> Result<RateLimitLayer, ConfigError> {
         .policy(
             Policy::new("token", bucket())
                 .key(key::bearer_token().hashed(secret))
-                .no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED)),
+                .on_missing_key(OnMissingKey::Refuse(StatusCode::UNAUTHORIZED)),
         )
         .policy(Policy::new("address", TokenBucket::per_second(5).burst(20)).key(key::client_ip()))
         .build()

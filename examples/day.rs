@@ -13,7 +13,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use tower_ratelimit::policy::HeaviestKeys;
+use tower_ratelimit::policy::TopKeys;
 use tower_ratelimit::{Gcra, Limiter, ManualClock, MemoryStore, Policy};
 
 const SECONDS: u64 = 86_400;
@@ -60,7 +60,7 @@ fn cost_of_heaviest_keys() -> Result<(), Box<dyn Error>> {
     let policy = || Policy::new("watched", Gcra::per_second(20).burst(40));
     let limiters = [
         limiter(policy())?,
-        limiter(policy().heaviest_keys(HeaviestKeys::new(20)))?,
+        limiter(policy().top_keys(TopKeys::new(20)))?,
     ];
     let mut fastest = [Duration::MAX; 2];
     for _ in 0..ROUNDS {
@@ -105,7 +105,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new();
     let watched = Policy::new("watched", Gcra::per_second(20).burst(40));
     let limiter = Limiter::builder()
-        .policy(watched.heaviest_keys(HeaviestKeys::new(20)))
+        .policy(watched.top_keys(TopKeys::new(20)))
         .store(MemoryStore::new().clock(clock.clone()))
         .build_local()?;
     let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);

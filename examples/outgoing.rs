@@ -18,7 +18,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, ServiceExt};
-use tower_ratelimit::client::LearnedLimitLayer;
+use tower_ratelimit::client::ClientThrottleLayer;
 
 /// The answers of the server.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         response
     });
     // This layer is all that it takes. Each caller has a clone, and all clones share what they learn.
-    let client = LearnedLimitLayer::new().layer(client);
+    let client = ClientThrottleLayer::new().layer(client);
 
     println!("{callers} callers for {seconds} s, each as quick as it may, to {url}");
     let end = Instant::now() + Duration::from_secs(seconds.into());

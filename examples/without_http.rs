@@ -78,7 +78,7 @@ async fn in_batches() -> Result<(), Box<dyn Error>> {
     println!("{left} records, for an interface that takes 50 a second, 20 at once:");
     let start = Instant::now();
     while left > 0 {
-        let (batch, decision) = limiter.take_up_to("api", left).now();
+        let (batch, decision) = limiter.acquire_up_to("api", left).now();
         if batch > 0 {
             left -= batch;
             let at = start.elapsed().as_millis();

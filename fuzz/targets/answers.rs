@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::{Builder, Runtime};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::client::LearnedLimitLayer;
+use tower_ratelimit::client::ClientThrottleLayer;
 use tower_ratelimit::key::{self, Key};
 use tower_ratelimit::{ManualClock, Micros};
 use tower_ratelimit_fuzz::{joined, response};
@@ -64,9 +64,9 @@ fuzz_target!(|text: &[u8]| {
 /// Returns how long calls are held after an answer.
 fn hold(answer: &Response<()>) -> Option<Duration> {
     let clock = ManualClock::at(Micros::new(1_788_998_400_000_000));
-    let layer = LearnedLimitLayer::new()
+    let layer = ClientThrottleLayer::new()
         .key(key::global())
-        .longest_hold(LONGEST)
+        .max_hold(LONGEST)
         .clock(clock);
     let service = layer.layer(service_fn(|_: Request<()>| {
         let mut told = Response::new(());

@@ -63,7 +63,7 @@ fuzz_target!(|text: &[u8]| {
             while !server.is_done() {
                 decided(limiter.check("ann", 2).await);
                 decided(limiter.peek("ann", 1).await);
-                decided(limiter.take_up_to("ann", 3).await.map(|(units, decision)| {
+                decided(limiter.acquire_up_to("ann", 3).await.map(|(units, decision)| {
                     assert!(units <= 3);
                     decision
                 }));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::{ConfigError, StoreError, StoreErrorKind};
 use tower_ratelimit::store::{
-    Amendment, Availability, Charge, Charged, Ledger, NodeCount, Payers, Reply, Store, Wanted,
+    Amendment, Availability, Backend, Charge, Charged, NodeCount, Payers, Reply, Store, Wanted,
 };
 
 use crate::limits::Limits;
@@ -86,7 +86,7 @@ struct Absent {
 
 /// It takes every policy, since another store has taken it.
 impl Store for Absent {
-    type Ledger = Self;
+    type Backend = Self;
 
     fn open(&self, _: &[tower_ratelimit::policy::Rule]) -> Result<Self, ConfigError> {
         Ok(self.clone())
@@ -118,7 +118,7 @@ impl Store for Absent {
     }
 }
 
-impl Ledger for Absent {
+impl Backend for Absent {
     fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         Charged::Now(Err(late()))
     }

@@ -11,15 +11,15 @@ use tower_service::Service;
 use tower_ratelimit_core::__internal::{Answering, Holding, LayerVerdict, PendingCall, Verdict};
 
 use super::advice::Advice;
-use super::learned::CallResult;
 use super::lines::{Call, WaitingCall};
-use super::{LearnedLimitError, NotSent};
+use super::throttle::CallResult;
+use super::{ClientThrottleError, Throttled};
 
 pin_project! {
-    /// The response of a [`LearnedLimit`](super::LearnedLimit) service.
+    /// The response of a [`ClientThrottle`](super::ClientThrottle) service.
     ///
     /// Dropping it drops the request or the call to the inner service, and lets another call go.
-    pub struct LearnedLimitFuture<S, Req>
+    pub struct ClientThrottleFuture<S, Req>
     where
         S: Service<Req>,
     {
@@ -31,7 +31,7 @@ pin_project! {
 /// Calls that wait and go as their lines allow.
 pub(super) enum Outgoing {}
 
-impl<S: Service<Req>, Req> LearnedLimitFuture<S, Req> {
+impl<S: Service<Req>, Req> ClientThrottleFuture<S, Req> {
     pub(super) fn new(call: PendingCall<S, Req, Outgoing>) -> Self {
         Self { call }
     }
@@ -41,7 +41,7 @@ impl Holding for Outgoing {
     type Pending = Box<WaitingCall>;
     /// `None` if there is no room to learn from the response.
     type Admission = Option<Call>;
-    type Refusal = NotSent;
+    type Refusal = Throttled;
     type Within = ();
 
     fn enter(_: &Option<Call>) {}
@@ -55,7 +55,7 @@ impl<S, B, R> Answering<S, Request<B>> for Outgoing
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    type Output = Result<Response<R>, LearnedLimitError<S::Error>>;
+    type Output = Result<Response<R>, ClientThrottleError<S::Error>>;
 
     fn resume(
         waiting: &mut Box<WaitingCall>,
@@ -76,34 +76,35 @@ where
             };
             call.back(with);
         }
-        answer.map_err(LearnedLimitError::Inner)
+        answer.map_err(ClientThrottleError::Inner)
     }
 
     fn failed(call: Option<Call>, error: S::Error) -> Self::Output {
         if let Some(call) = call {
             call.back(CallResult::Failed);
         }
-        Err(LearnedLimitError::Inner(error))
+        Err(ClientThrottleError::Inner(error))
     }
 
-    fn refused(not_sent: NotSent) -> Self::Output {
-        Err(LearnedLimitError::NotSent(not_sent))
+    fn refused(not_sent: Throttled) -> Self::Output {
+        Err(ClientThrottleError::Throttled(not_sent))
     }
 }
 
-impl<S, B, R> Future for LearnedLimitFuture<S, Request<B>>
+impl<S, B, R> Future for ClientThrottleFuture<S, Request<B>>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
 {
-    type Output = Result<Response<R>, LearnedLimitError<S::Error>>;
+    type Output = Result<Response<R>, ClientThrottleError<S::Error>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().call.poll(cx)
     }
 }
 
-impl<S: Service<Req>, Req> fmt::Debug for LearnedLimitFuture<S, Req> {
+impl<S: Service<Req>, Req> fmt::Debug for ClientThrottleFuture<S, Req> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LearnedLimitFuture").finish_non_exhaustive()
+        f.debug_struct("ClientThrottleFuture")
+            .finish_non_exhaustive()
     }
 }

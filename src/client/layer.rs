@@ -9,7 +9,7 @@ use tower_layer::Layer;
 use tower_ratelimit_core::__internal::Timers;
 
 use super::lines::{Bounds, Lines};
-use super::{LearnedLimit, host};
+use super::{ClientThrottle, host};
 use crate::clock::Clock;
 use crate::key::{Extract, IntoKey};
 
@@ -28,7 +28,7 @@ use crate::key::{Extract, IntoKey};
 /// - keys: 10,000, of which the layer forgets the least recently used first
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it wraps a service"]
-pub struct LearnedLimitLayer {
+pub struct ClientThrottleLayer {
     key: Arc<dyn Extract>,
     bounds: Bounds,
     lines: Arc<Lines>,
@@ -37,13 +37,13 @@ pub struct LearnedLimitLayer {
 /// Longer times are cut to this, since a platform may not be able to represent them.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-impl LearnedLimitLayer {
+impl ClientThrottleLayer {
     /// A layer with the defaults.
     pub fn new() -> Self {
         Self {
             key: Arc::new(|head: &crate::key::Head<'_>| host(head)),
             bounds: Bounds {
-                longest_hold: Duration::from_secs(3_600),
+                max_hold: Duration::from_secs(3_600),
                 longest_wait: None,
                 waiting: 1_024,
                 keys: 10_000,
@@ -64,20 +64,20 @@ impl LearnedLimitLayer {
 
     /// Sets the longest time for which one response holds calls; by default an hour. If a server announces more,
     /// one call goes ahead after this time, and its response announces the rest.
-    pub fn longest_hold(mut self, longest: Duration) -> Self {
-        self.bounds.longest_hold = longest.min(FOR_EVER);
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.bounds.max_hold = longest.min(FOR_EVER);
         self
     }
 
     /// Sets the longest time for which a call waits; by default until it may go. A call that would have to wait
-    /// for longer fails at once with [`NotSent`](super::NotSent). With zero no call waits.
+    /// for longer fails at once with [`Throttled`](super::Throttled). With zero no call waits.
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.bounds.longest_wait = Some(longest.min(FOR_EVER));
         self
     }
 
     /// Sets how many calls of one key may wait; by default 1,024. Each of them is kept in memory. A further call
-    /// fails at once with [`NotSent`](super::NotSent).
+    /// fails at once with [`Throttled`](super::Throttled).
     pub fn wait_places(mut self, calls: usize) -> Self {
         self.bounds.waiting = calls;
         self
@@ -108,17 +108,17 @@ impl LearnedLimitLayer {
     }
 }
 
-impl Default for LearnedLimitLayer {
+impl Default for ClientThrottleLayer {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<S> Layer<S> for LearnedLimitLayer {
-    type Service = LearnedLimit<S>;
+impl<S> Layer<S> for ClientThrottleLayer {
+    type Service = ClientThrottle<S>;
 
-    fn layer(&self, inner: S) -> LearnedLimit<S> {
-        LearnedLimit::new(
+    fn layer(&self, inner: S) -> ClientThrottle<S> {
+        ClientThrottle::new(
             inner,
             Arc::clone(&self.key),
             self.bounds,
@@ -127,9 +127,9 @@ impl<S> Layer<S> for LearnedLimitLayer {
     }
 }
 
-impl fmt::Debug for LearnedLimitLayer {
+impl fmt::Debug for ClientThrottleLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LearnedLimitLayer")
+        f.debug_struct("ClientThrottleLayer")
             .field("bounds", &self.bounds)
             .field("lines", &self.lines)
             .finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! The line of one key: the first call in line goes when [`Learned`] lets it.
+//! The line of one key: the first call in line goes when [`Throttle`] lets it.
 
 use std::task::Waker;
 
@@ -6,12 +6,12 @@ use tokio::time::Instant;
 
 use tower_ratelimit_core::__internal::{Position, Row, Woken};
 
-use super::learned::{CallPermission, Learned, PACE, Sent};
+use super::throttle::{CallPermission, PACE, Sent, Throttle};
 
 /// The calls of one key: those on their way, and those that wait, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) standing: Learned,
+    pub(super) standing: Throttle,
     waiting: Row<u64>,
     joined: u64,
     /// Its place in the table among the lines at rest.
@@ -34,7 +34,7 @@ pub(super) enum Next {
 impl Line {
     pub(super) fn new() -> Self {
         Self {
-            standing: Learned::new(),
+            standing: Throttle::new(),
             waiting: Row::default(),
             joined: 0,
             rests: None,

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use tower_ratelimit_core::__internal::{Timer, Timers, Woken};
 
-use super::learned::{CallPermission, CallResult, Sent};
 use super::line::{Line, Next};
-use super::not_sent::{NotSent, Reason};
+use super::not_sent::{Reason, Throttled};
+use super::throttle::{CallPermission, CallResult, Sent};
 use crate::key::Key;
 
 /// The lines of all keys. Clones of a layer and of its services share them.
@@ -39,7 +39,7 @@ struct LinesByKey {
 /// The settings of the layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    pub(super) longest_hold: Duration,
+    pub(super) max_hold: Duration,
     pub(super) longest_wait: Option<Duration>,
     pub(super) waiting: usize,
     pub(super) keys: usize,
@@ -50,7 +50,7 @@ pub(super) enum Entry {
     /// It goes. `None` if there is no room to learn from its response.
     Go(Option<Call>),
     Wait(WaitingCall),
-    Refuse(NotSent),
+    Refuse(Throttled),
 }
 
 /// A call on its way. Dropping it says that its caller no longer waits for the response.
@@ -58,7 +58,7 @@ pub(super) struct Call {
     lines: Arc<Lines>,
     key: Key,
     sent: Sent,
-    longest_hold: Duration,
+    max_hold: Duration,
     back: CallResult,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct WaitingCall {
     lines: Arc<Lines>,
     key: Key,
     number: u64,
-    longest_hold: Duration,
+    max_hold: Duration,
     deadline: Option<Instant>,
     timer: Timer,
     has_gone: bool,
@@ -92,7 +92,7 @@ impl Lines {
             lines: Arc::clone(self),
             key,
             sent,
-            longest_hold: bounds.longest_hold,
+            max_hold: bounds.max_hold,
             back: CallResult::Lost,
         };
         let entry = match line.may(now) {
@@ -100,23 +100,23 @@ impl Lines {
             CallPermission::NotBefore(at)
                 if bounds.longest_wait.is_some_and(|most| at - now > most) =>
             {
-                Entry::Refuse(NotSent::new(at - now, Reason::TooLong))
+                Entry::Refuse(Throttled::new(at - now, Reason::TooLong))
             }
             CallPermission::NotBefore(at) | CallPermission::NotBeforeAnswer(at) => {
                 if line.waiting() >= bounds.waiting {
-                    Entry::Refuse(NotSent::new(at - now, Reason::TooMany))
+                    Entry::Refuse(Throttled::new(at - now, Reason::TooMany))
                 } else if let Some(timer) = self.timers.after(Duration::ZERO) {
                     Entry::Wait(WaitingCall {
                         lines: Arc::clone(self),
                         key,
                         number: line.join(),
-                        longest_hold: bounds.longest_hold,
+                        max_hold: bounds.max_hold,
                         deadline: bounds.longest_wait.and_then(|most| now.checked_add(most)),
                         timer,
                         has_gone: false,
                     })
                 } else {
-                    Entry::Refuse(NotSent::new(at - now, Reason::NoTimer))
+                    Entry::Refuse(Throttled::new(at - now, Reason::NoTimer))
                 }
             }
         };
@@ -198,7 +198,7 @@ impl Drop for Call {
         let mut table = self.lines.lock();
         if let Some(line) = table.lines.get_mut(&self.key) {
             let standing = &mut line.standing;
-            standing.back(self.sent, self.back, self.longest_hold, now);
+            standing.back(self.sent, self.back, self.max_hold, now);
         }
         let woken = table.settle_and_wake(self.key, now);
         drop(table);
@@ -210,12 +210,12 @@ impl Drop for Call {
 enum Admission {
     /// It asks again at this moment, unless it is woken before.
     Again(Instant),
-    Done(Result<Call, NotSent>),
+    Done(Result<Call, Throttled>),
 }
 
 impl WaitingCall {
     /// Returns whether the call may go.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Call, NotSent>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Call, Throttled>> {
         loop {
             let now = self.lines.timers.now();
             let again_at = match self.ask(cx.waker(), now) {
@@ -233,7 +233,7 @@ impl WaitingCall {
     fn ask(&mut self, waker: &Waker, now: Instant) -> Admission {
         let mut table = self.lines.lock();
         let Some(line) = table.lines.get_mut(&self.key) else {
-            return Admission::Done(Err(NotSent::new(Duration::ZERO, Reason::TooLong)));
+            return Admission::Done(Err(Throttled::new(Duration::ZERO, Reason::TooLong)));
         };
         let (hold_end, again_at, woken) = match line.ask(self.number, waker, now) {
             Next::Goes(sent) => {
@@ -245,7 +245,7 @@ impl WaitingCall {
                     lines: Arc::clone(&self.lines),
                     key: self.key,
                     sent,
-                    longest_hold: self.longest_hold,
+                    max_hold: self.max_hold,
                     back: CallResult::Lost,
                 }));
             }
@@ -263,7 +263,7 @@ impl WaitingCall {
             .deadline
             .is_some_and(|deadline| deadline < end || deadline <= now)
         {
-            return Admission::Done(Err(NotSent::new(end - now, Reason::TooLong)));
+            return Admission::Done(Err(Throttled::new(end - now, Reason::TooLong)));
         }
         let deadline = self.deadline.unwrap_or(again_at);
         Admission::Again(again_at.min(deadline))

@@ -1,6 +1,6 @@
 //! A layer for outgoing calls, which keeps to the limits that servers announce.
 //!
-//! [`LearnedLimitLayer`] wraps any service that sends HTTP or gRPC requests: the client of hyper or reqwest, or a
+//! [`ClientThrottleLayer`] wraps any service that sends HTTP or gRPC requests: the client of hyper or reqwest, or a
 //! channel of tonic. It passes the responses on, and learns from them. Once a server has announced that nothing
 //! is left, further calls to it wait in order until the announced time; then one call goes ahead of the others.
 //!
@@ -18,7 +18,7 @@
 //! use http::{Request, Response};
 //! use tokio::time::Instant;
 //! use tower::{Layer, ServiceExt, service_fn};
-//! use tower_ratelimit::client::LearnedLimitLayer;
+//! use tower_ratelimit::client::ClientThrottleLayer;
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
@@ -27,7 +27,7 @@
 //!     let response = Response::builder().header("ratelimit", "\"default\";r=0;t=7");
 //!     Ok::<_, Infallible>(response.body(()).unwrap())
 //! });
-//! let client = LearnedLimitLayer::new().layer(client);
+//! let client = ClientThrottleLayer::new().layer(client);
 //!
 //! let call = || {
 //!     let request = Request::get("http://api.example/").body(()).unwrap();
@@ -51,7 +51,7 @@
 //!     let client = client.clone();
 //!     async move { Ok::<_, reqwest::Error>(client.execute(request.try_into()?).await?.into()) }
 //! });
-//! let client = LearnedLimitLayer::new().layer(client);
+//! let client = ClientThrottleLayer::new().layer(client);
 //! ```
 //!
 //! # Which headers it reads
@@ -72,7 +72,7 @@
 //! - Dates and times go by the server's clock, if the response has a `Date`.
 //! - A 429 without a time, and a response with nothing remaining and without a time, hold calls for a second. A
 //!   503 without a time holds no calls, and neither does an error of the client.
-//! - A hold lasts at most an hour ([`longest_hold`](LearnedLimitLayer::longest_hold)).
+//! - A hold lasts at most an hour ([`max_hold`](ClientThrottleLayer::max_hold)).
 //! - A gRPC call that fails after its head was sent has its status in the trailers, which the layer does not
 //!   read.
 //!
@@ -100,14 +100,14 @@ mod advice;
 mod future;
 mod host;
 mod layer;
-mod learned;
 mod line;
 mod lines;
 mod not_sent;
 mod service;
+mod throttle;
 
-pub use self::future::LearnedLimitFuture;
+pub use self::future::ClientThrottleFuture;
 pub use self::host::host;
-pub use self::layer::LearnedLimitLayer;
-pub use self::not_sent::{LearnedLimitError, NotSent, Reason};
-pub use self::service::LearnedLimit;
+pub use self::layer::ClientThrottleLayer;
+pub use self::not_sent::{ClientThrottleError, Reason, Throttled};
+pub use self::service::ClientThrottle;

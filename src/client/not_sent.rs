@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A call was not sent, since it would have to wait for longer, or behind more calls, than the layer allows. The
 /// server has not seen it.
 #[derive(Clone, Debug)]
-pub struct NotSent {
+pub struct Throttled {
     retry_after: Duration,
     reason: Reason,
 }
@@ -16,15 +16,15 @@ pub struct NotSent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The wait is, or has become, longer than [`wait_up_to`](super::LearnedLimitLayer::wait_up_to).
+    /// The wait is, or has become, longer than [`wait_up_to`](super::ClientThrottleLayer::wait_up_to).
     TooLong,
-    /// As many calls of its key wait as [`wait_places`](super::LearnedLimitLayer::wait_places) allows.
+    /// As many calls of its key wait as [`wait_places`](super::ClientThrottleLayer::wait_places) allows.
     TooMany,
     /// There is no tokio runtime with time enabled.
     NoTimer,
 }
 
-impl NotSent {
+impl Throttled {
     pub(super) fn new(retry_after: Duration, reason: Reason) -> Self {
         Self {
             retry_after,
@@ -44,7 +44,7 @@ impl NotSent {
     }
 }
 
-impl fmt::Display for NotSent {
+impl fmt::Display for Throttled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = match self.reason {
             Reason::TooLong => "that is longer than the call may wait",
@@ -59,26 +59,26 @@ impl fmt::Display for NotSent {
     }
 }
 
-impl Error for NotSent {}
+impl Error for Throttled {}
 
-/// The error of a call of a [`LearnedLimit`](super::LearnedLimit) service.
+/// The error of a call of a [`ClientThrottle`](super::ClientThrottle) service.
 ///
 /// It implements [`Error`] if the error of the inner service does. If the inner error is boxed already,
 /// [`into_boxed`](Self::into_boxed) boxes both cases.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum LearnedLimitError<E> {
+pub enum ClientThrottleError<E> {
     /// The call was not sent.
-    NotSent(NotSent),
+    Throttled(Throttled),
     /// The inner service failed.
     Inner(E),
 }
 
-impl<E> LearnedLimitError<E> {
+impl<E> ClientThrottleError<E> {
     /// Why the call was not sent; `None` if it was.
-    pub fn not_sent(&self) -> Option<&NotSent> {
+    pub fn not_sent(&self) -> Option<&Throttled> {
         match self {
-            Self::NotSent(call) => Some(call),
+            Self::Throttled(call) => Some(call),
             Self::Inner(_) => None,
         }
     }
@@ -89,25 +89,25 @@ impl<E> LearnedLimitError<E> {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         match self {
-            Self::NotSent(call) => call.into(),
+            Self::Throttled(call) => call.into(),
             Self::Inner(error) => error.into(),
         }
     }
 }
 
-impl<E> fmt::Display for LearnedLimitError<E> {
+impl<E> fmt::Display for ClientThrottleError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotSent(_) => f.write_str("the call was not sent"),
+            Self::Throttled(_) => f.write_str("the call was not sent"),
             Self::Inner(_) => f.write_str("the call failed"),
         }
     }
 }
 
-impl<E: Error + 'static> Error for LearnedLimitError<E> {
+impl<E: Error + 'static> Error for ClientThrottleError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::NotSent(call) => Some(call),
+            Self::Throttled(call) => Some(call),
             Self::Inner(error) => Some(error),
         }
     }

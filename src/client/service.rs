@@ -10,19 +10,19 @@ use tower_service::Service;
 use tower_ratelimit_core::__internal::{PendingCall, Verdict, diagnose};
 
 use super::lines::{Bounds, Entry, Lines};
-use super::{LearnedLimitError, LearnedLimitFuture};
+use super::{ClientThrottleError, ClientThrottleFuture};
 use crate::key::{Extract, Head, Missing};
 
-/// The service of a [`LearnedLimitLayer`](super::LearnedLimitLayer).
+/// The service of a [`ClientThrottleLayer`](super::ClientThrottleLayer).
 #[derive(Clone)]
-pub struct LearnedLimit<S> {
+pub struct ClientThrottle<S> {
     inner: S,
     key: Arc<dyn Extract>,
     bounds: Bounds,
     lines: Arc<Lines>,
 }
 
-impl<S> LearnedLimit<S> {
+impl<S> ClientThrottle<S> {
     pub(super) fn new(inner: S, key: Arc<dyn Extract>, bounds: Bounds, lines: Arc<Lines>) -> Self {
         Self {
             inner,
@@ -48,16 +48,18 @@ impl<S> LearnedLimit<S> {
     }
 }
 
-impl<S, B, R> Service<Request<B>> for LearnedLimit<S>
+impl<S, B, R> Service<Request<B>> for ClientThrottle<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
 {
     type Response = Response<R>;
-    type Error = LearnedLimitError<S::Error>;
-    type Future = LearnedLimitFuture<S, Request<B>>;
+    type Error = ClientThrottleError<S::Error>;
+    type Future = ClientThrottleFuture<S, Request<B>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx).map_err(LearnedLimitError::Inner)
+        self.inner
+            .poll_ready(cx)
+            .map_err(ClientThrottleError::Inner)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
@@ -74,13 +76,13 @@ where
                 Verdict::Pass(None)
             }
         };
-        LearnedLimitFuture::new(PendingCall::of(verdict, &mut self.inner, request))
+        ClientThrottleFuture::new(PendingCall::of(verdict, &mut self.inner, request))
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for LearnedLimit<S> {
+impl<S: fmt::Debug> fmt::Debug for ClientThrottle<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LearnedLimit")
+        f.debug_struct("ClientThrottle")
             .field("inner", &self.inner)
             .field("bounds", &self.bounds)
             .field("lines", &self.lines)

@@ -93,7 +93,7 @@
 //!
 //! use axum::{Router, body::Body, extract::Request, middleware, middleware::Next, routing::get};
 //! use tower::ServiceExt;
-//! use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key, policy::NoKey};
+//! use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, key, policy::OnMissingKey};
 //!
 //! /// Who has sent the request. Only authentication makes one.
 //! #[derive(Clone)]
@@ -117,7 +117,7 @@
 //!     .policy(
 //!         Policy::new("customer", FixedWindow::per_day(100))
 //!             .key(customer.map(|customer: &Customer| customer.id))
-//!             .no_key(NoKey::Skip),
+//!             .on_missing_key(OnMissingKey::Skip),
 //!     )
 //!     .policy(
 //!         Policy::new("stranger", FixedWindow::per_day(1))
@@ -270,7 +270,7 @@
 //!   site does not share one quota by accident. A closure does the same by returning
 //!   [`Missing::ByServer`].
 //!
-//! [`no_key`](crate::Policy::no_key) changes both for a policy: such requests share one quota, are
+//! [`on_missing_key`](crate::Policy::on_missing_key) changes both for a policy: such requests share one quota, are
 //! not counted, or are refused with a status that you choose.
 //!
 //! If some requests have an identity and others do not, state to which requests the policy applies

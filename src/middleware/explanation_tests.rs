@@ -17,8 +17,8 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::{self, Head};
 use crate::plan::{Plan, Plans, Resolved, Resolver};
-use crate::policy::{Http, Mode, NoKey, Policy, Rule};
-use crate::store::{Charge, Charged, Ledger, Payers, Store, Wanted};
+use crate::policy::{Http, Mode, OnMissingKey, Policy, Rule};
+use crate::store::{Backend, Charge, Charged, Payers, Store, Wanted};
 
 /// A store that cannot decide, and remembers the charges.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ impl Remembering {
 }
 
 impl Store for Remembering {
-    type Ledger = Self;
+    type Backend = Self;
 
     fn chooses_payers(&self) -> Payers {
         Payers::OfAnyKeys
@@ -42,7 +42,7 @@ impl Store for Remembering {
     }
 }
 
-impl Ledger for Remembering {
+impl Backend for Remembering {
     fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.extend_from_slice(charges);
@@ -56,7 +56,7 @@ struct Drawn {
     has_hours: bool,
     /// The header of the key; `None` counts all requests together.
     key: Option<&'static str>,
-    no_key: Option<NoKey>,
+    on_missing_key: Option<OnMissingKey>,
     mode: Mode,
     cost: u32,
     most: Option<u32>,
@@ -68,9 +68,9 @@ struct Drawn {
 fn drawn() -> impl Strategy<Value = Drawn> {
     let no_keys = [
         None,
-        Some(NoKey::Shared),
-        Some(NoKey::Skip),
-        Some(NoKey::Refuse(StatusCode::UNAUTHORIZED)),
+        Some(OnMissingKey::Shared),
+        Some(OnMissingKey::Skip),
+        Some(OnMissingKey::Refuse(StatusCode::UNAUTHORIZED)),
     ];
     let reads = (
         prop::sample::select(vec![None, Some("x-a"), Some("x-b")]),
@@ -81,11 +81,11 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     );
     let limits = (6_u32..20, prop::option::of(1_u32..6), 0_u32..5);
     (reads, limits).prop_map(
-        |((key, no_key, mode, cost, are), (limit, most, reserve))| Drawn {
+        |((key, on_missing_key, mode, cost, are), (limit, most, reserve))| Drawn {
             limit,
             has_hours: are[0],
             key,
-            no_key,
+            on_missing_key,
             mode,
             cost,
             most,
@@ -115,8 +115,8 @@ impl Drawn {
             Some(header) => policy.key(key::header(header)),
             None => policy.key(key::global()),
         };
-        if let Some(no_key) = self.no_key {
-            policy = policy.no_key(no_key);
+        if let Some(on_missing_key) = self.on_missing_key {
+            policy = policy.on_missing_key(on_missing_key);
         }
         if self.is_for_posts {
             policy = policy.when(|head| head.method() == "POST");

@@ -163,7 +163,7 @@ impl RateLimitLayer {
     }
 
     /// Returns for how long a block or an override of a key of this policy may hold: see
-    /// [`Ledger::holds_for`](crate::store::Ledger::holds_for).
+    /// [`Backend::holds_for`](crate::store::Backend::holds_for).
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn holds_for(&self, policy: usize) -> Duration {

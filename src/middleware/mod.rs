@@ -95,7 +95,7 @@
 //!   [allow list](RateLimitLayerBuilder::allow) and a [deny list](RateLimitLayerBuilder::deny).
 //! - A [soft](crate::Policy::soft) policy refuses no request: a request over its limit goes on with
 //!   an [`OverLimit`], so that the handler can give it less.
-//! - [`Policy::no_key`](crate::Policy::no_key) decides about requests without a key.
+//! - [`Policy::on_missing_key`](crate::Policy::on_missing_key) decides about requests without a key.
 //! - [`expose_decision`](RateLimitLayerBuilder::expose_decision) passes the numbers to handlers.
 //! - A layer that is applied to a route twice, or is built for each request, is [reported in the
 //!   log](crate::diagnostics).

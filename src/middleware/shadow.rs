@@ -167,7 +167,7 @@ impl Shadow {
             Trial::Exempt => (Ok(()), ResponseGuard::default()),
             Trial::Allowed(_, guard) => (Ok(()), guard),
             Trial::Denied(decision) => (Err(Some(decision)), ResponseGuard::default()),
-            Trial::Forbidden | Trial::NoKey => (Err(None), ResponseGuard::default()),
+            Trial::Forbidden | Trial::OnMissingKey => (Err(None), ResponseGuard::default()),
             Trial::Waits(_) | Trial::Unknown => return None,
         };
         Some(Box::new(Tried {
@@ -218,7 +218,7 @@ impl ObserveVerdict for Tried {
             }
             Verdict::Refuse(response) => match response.extensions().get() {
                 Some(Refusal::Denied(decision)) => Err(Some(decision)),
-                Some(Refusal::Forbidden | Refusal::NoKey(_)) => Err(None),
+                Some(Refusal::Forbidden | Refusal::OnMissingKey(_)) => Err(None),
                 // The request is not decided, so there is no difference.
                 _ => return extensions,
             },

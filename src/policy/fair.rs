@@ -51,7 +51,7 @@ impl Policy<Http> {
     /// shares](crate::guide::fair) has the rule, and what goes with it. [`fair_by`](Self::fair_by) has weights. Of two calls, the last one
     /// counts.
     ///
-    /// Requests without a tenant are one tenant together, unless [`no_key`](Self::no_key) refuses them. A client that chooses its tenant
+    /// Requests without a tenant are one tenant together, unless [`on_missing_key`](Self::on_missing_key) refuses them. A client that chooses its tenant
     /// freely, by a header that nothing has verified, can be as many tenants as it likes: take a key that it cannot invent.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use tower_ratelimit_core::__internal::{Demand, Keyless, LimitsByOperation, NoDem
 use super::fair::TenantKey;
 use super::logged::{Logged, OrLogged};
 use super::settlement::Settlement;
-use super::{Fair, NoKey, Policy, Rule};
+use super::{Fair, OnMissingKey, Policy, Rule};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::factor::Class;
@@ -30,7 +30,7 @@ pub struct Http {
     when: Option<Arc<When>>,
     operation: Option<OperationOf>,
     limit: Option<Arc<LimitOf>>,
-    no_key: Option<NoKey>,
+    on_missing_key: Option<OnMissingKey>,
     /// What its tenants share, if its limit is divided among them.
     shared: Option<Arc<dyn Extract>>,
     /// Whether it is a level of a tree, which by default refuses what comes without a key.
@@ -70,7 +70,7 @@ impl Policy {
             when: None,
             operation: None,
             limit: None,
-            no_key: None,
+            on_missing_key: None,
             shared: None,
             is_level: false,
             class: None,
@@ -228,15 +228,15 @@ impl Policy<Http> {
     ///
     /// ```
     /// use http::StatusCode;
-    /// use tower_ratelimit::policy::NoKey;
+    /// use tower_ratelimit::policy::OnMissingKey;
     /// use tower_ratelimit::{Policy, TokenBucket, key};
     ///
     /// let per_key = Policy::new("key", TokenBucket::per_second(50))
     ///     .key(key::api_key())
-    ///     .no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED));
+    ///     .on_missing_key(OnMissingKey::Refuse(StatusCode::UNAUTHORIZED));
     /// ```
-    pub fn no_key(mut self, no_key: NoKey) -> Self {
-        self.reads.no_key = Some(no_key);
+    pub fn on_missing_key(mut self, on_missing_key: OnMissingKey) -> Self {
+        self.reads.on_missing_key = Some(on_missing_key);
         self
     }
 
@@ -244,7 +244,9 @@ impl Policy<Http> {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.check_operations()?;
         self.check_settling()?;
-        self.reads.no_key.map_or(Ok(()), NoKey::check)
+        self.reads
+            .on_missing_key
+            .map_or(Ok(()), OnMissingKey::check)
     }
 
     fn check_operations(&self) -> Result<(), ConfigError> {
@@ -258,7 +260,7 @@ impl Policy<Http> {
 
     /// Returns its key as the part of a level, and whether requests without it have one in common.
     pub(super) fn part(&self) -> (Arc<dyn Extract>, bool) {
-        let is_shared = self.reads.no_key == Some(NoKey::Shared);
+        let is_shared = self.reads.on_missing_key == Some(OnMissingKey::Shared);
         (Arc::clone(&self.reads.key), is_shared)
     }
 
@@ -330,11 +332,12 @@ impl Policy<Http> {
                 // Limits that differ between requests are unknown here.
                 self.rule.has_one_limit() && reads.cost.is_none() && !self.settles()
             }),
-            is_conditional: reads.when.is_some() || reads.no_key == Some(NoKey::Skip),
-            refuses: match reads.no_key {
-                Some(NoKey::Shared | NoKey::Skip) => Keyless::None,
+            is_conditional: reads.when.is_some()
+                || reads.on_missing_key == Some(OnMissingKey::Skip),
+            refuses: match reads.on_missing_key {
+                Some(OnMissingKey::Shared | OnMissingKey::Skip) => Keyless::None,
                 None if !reads.is_level => Keyless::ByServer,
-                None | Some(NoKey::Refuse(_)) => Keyless::All,
+                None | Some(OnMissingKey::Refuse(_)) => Keyless::All,
             },
             ..self.rule.scope()
         }
@@ -379,8 +382,8 @@ impl Http {
     /// Returns whether the policy can affect a request: a policy without a limit can if it refuses requests
     /// without a key.
     pub(crate) fn can_affect(&self) -> bool {
-        let refuses = matches!(self.no_key, Some(NoKey::Refuse(_)));
-        self.is_limited || refuses || self.is_level && self.no_key.is_none()
+        let refuses = matches!(self.on_missing_key, Some(OnMissingKey::Refuse(_)));
+        self.is_limited || refuses || self.is_level && self.on_missing_key.is_none()
     }
 
     /// Returns whether the policy holds requests until their turn.
@@ -464,12 +467,12 @@ impl Http {
     ) -> Result<Key, NoDemand<(StatusCode, Missing)>> {
         note(&missing);
         match self
-            .no_key
-            .unwrap_or_else(|| NoKey::by_default(&missing, self.is_level))
+            .on_missing_key
+            .unwrap_or_else(|| OnMissingKey::by_default(&missing, self.is_level))
         {
-            NoKey::Shared => Ok(self.key_of_all_without(head)),
-            NoKey::Skip => Err(NoDemand::NoKey),
-            NoKey::Refuse(status) => Err(NoDemand::Refused((status, missing))),
+            OnMissingKey::Shared => Ok(self.key_of_all_without(head)),
+            OnMissingKey::Skip => Err(NoDemand::OnMissingKey),
+            OnMissingKey::Refuse(status) => Err(NoDemand::Refused((status, missing))),
         }
     }
 

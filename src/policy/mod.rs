@@ -9,7 +9,7 @@ mod http;
 mod in_the_clear;
 mod keyed;
 pub(crate) mod logged;
-mod no_key;
+mod missing_key;
 mod settlement;
 mod tree;
 
@@ -26,15 +26,15 @@ use crate::plan::{KeyLimits, Operations};
 use crate::quota::Quota;
 
 pub use tower_ratelimit_core::policy::{
-    Fair, HeaviestKeys, Mode, Modes, OnStoreFailure, Penalty, Unsettled,
+    Fair, Mode, Modes, OnAbandoned, OnStoreFailure, Penalty, TopKeys,
 };
 
 pub use self::http::Http;
 pub(crate) use self::in_the_clear::warn_of_sharing;
 pub use self::keyed::Keyed;
 pub(crate) use self::logged::Logged;
-pub use self::no_key::NoKey;
-pub(crate) use self::no_key::check_status;
+pub use self::missing_key::OnMissingKey;
+pub(crate) use self::missing_key::check_status;
 pub use self::settlement::{Cost, Ending, Settle, Spend};
 pub(crate) use self::settlement::{Ended, KnownCosts, ReportedCost, Settlement};
 pub use self::tree::Tree;
@@ -57,9 +57,9 @@ pub use self::tree::Tree;
 /// - mode: [`Mode::Enforce`]
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see `wait_up_to`)
-/// - a request that ends without an answer costs its estimate ([`Unsettled::Estimate`])
+/// - a request that ends without an answer costs its estimate ([`OnAbandoned::Estimate`])
 /// - without a key: one quota for all requests whose client left it out; `500` if the server does
-///   not provide it (see [`NoKey`])
+///   not provide it (see [`OnMissingKey`])
 ///
 /// ```
 /// use tower_ratelimit::key::{self, Head};
@@ -211,14 +211,14 @@ impl<R> Policy<R> {
     /// let before = with(Policy::new("hourly", hourly))?;
     /// assert!(before.check("ann", 1).now().is_allowed());
     ///
-    /// let after = with(Policy::new("requests", hourly).was("hourly"))?;
+    /// let after = with(Policy::new("requests", hourly).renamed_from("hourly"))?;
     /// let decision = after.check("ann", 1).now();
     /// assert!(!decision.is_allowed());
     /// assert_eq!(decision.binding().unwrap().0, "requests");
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn was(mut self, name: impl Into<String>) -> Self {
-        self.rule = self.rule.was(name);
+    pub fn renamed_from(mut self, name: impl Into<String>) -> Self {
+        self.rule = self.rule.renamed_from(name);
         self
     }
 
@@ -336,8 +336,8 @@ impl<R> Policy<R> {
     /// Marks the policy as one with the same limit under all [plans](crate::plan::Plans), such as a policy on
     /// the address. Otherwise the log warns of a policy that no plan mentions
     /// ([`TRL018`](crate::diagnostics)).
-    pub fn for_all_plans(mut self) -> Self {
-        self.rule = self.rule.for_all_plans();
+    pub fn ignore_plans(mut self) -> Self {
+        self.rule = self.rule.ignore_plans();
         self
     }
 
@@ -451,7 +451,7 @@ impl<R> Policy<R> {
     ///
     /// - A request counts if this policy denies it. It does not count if only other policies deny it, if the
     ///   policy is [soft](Self::soft), or if it was decided [without the
-    ///   store](crate::Decision::is_degraded). `peek` and `take_up_to` count nothing.
+    ///   store](crate::Decision::is_degraded). `peek` and `acquire_up_to` count nothing.
     /// - The decision on the last of these refusals has the block: its wait is the end of the block, and
     ///   [`Outcome::is_blocked`](crate::Outcome::is_blocked) is set.
     /// - A blocked key is denied as by [`block`](crate::Limiter::block), whatever is left of its limit.
@@ -524,7 +524,7 @@ impl<R> Policy<R> {
     ///
     /// A [`Limiter`](crate::Limiter) holds no requests: its verbs deny at once, and the decision has the
     /// [wait](crate::Decision::retry_after). The store of the layer has to support
-    /// [`peek`](crate::store::Ledger::peek).
+    /// [`peek`](crate::store::Backend::peek).
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -573,15 +573,15 @@ impl<R> Policy<R> {
     ///
     /// Blocks, resets and overrides by other nodes then take effect at once, and waits are as short as
     /// possible.
-    pub fn unleased(mut self) -> Self {
-        self.rule = self.rule.unleased();
+    pub fn without_lease(mut self) -> Self {
+        self.rule = self.rule.without_lease();
         self
     }
 
     /// Tracks the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by
     /// default, because keys are personal data and it costs some 40 ns for each request.
-    pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
-        self.rule = self.rule.heaviest_keys(keys);
+    pub fn top_keys(mut self, keys: TopKeys) -> Self {
+        self.rule = self.rule.top_keys(keys);
         self
     }
 
@@ -597,21 +597,21 @@ impl<R> Policy<R> {
     }
 
     /// Sets the cost of a request that ends without an answer, or whose
-    /// [reservation](crate::limiter::Reservation) is dropped; the default is [`Unsettled::Estimate`].
+    /// [reservation](crate::limiter::Reservation) is dropped; the default is [`OnAbandoned::Estimate`].
     ///
     /// ```
-    /// use tower_ratelimit::policy::Unsettled;
+    /// use tower_ratelimit::policy::OnAbandoned;
     /// use tower_ratelimit::{FixedWindow, Limiter, Policy};
     ///
     /// let limiter = Limiter::builder()
-    ///     .policy(Policy::new("tokens", FixedWindow::per_hour(100)).unless_settled(Unsettled::Nothing))
+    ///     .policy(Policy::new("tokens", FixedWindow::per_hour(100)).on_abandoned(OnAbandoned::Nothing))
     ///     .build_local()?;
     /// drop(limiter.reserve("ann", 60).now());
     /// assert!(limiter.check("ann", 100).now().is_allowed());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn unless_settled(mut self, unsettled: Unsettled) -> Self {
-        self.rule = self.rule.unless_settled(unsettled);
+    pub fn on_abandoned(mut self, unsettled: OnAbandoned) -> Self {
+        self.rule = self.rule.on_abandoned(unsettled);
         self
     }
 

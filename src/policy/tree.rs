@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tower_ratelimit_core::__internal::diagnose;
 
 #[cfg(doc)]
-use super::NoKey;
+use super::OnMissingKey;
 use super::{Http, Policy};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
@@ -56,7 +56,7 @@ impl Tree {
     /// Adds a level below the last one.
     ///
     /// A request without the key of a level, or of one above, is refused with `400 Bad Request`, and with `500` if the server
-    /// should have provided it, unless the level has another [`no_key`](Policy::no_key). Under [`NoKey::Shared`], all requests without the key count as one client of the level.
+    /// should have provided it, unless the level has another [`on_missing_key`](Policy::on_missing_key). Under [`OnMissingKey::Shared`], all requests without the key count as one client of the level.
     pub fn level(mut self, name: &str, key: impl Extract, algorithm: impl Into<Algorithm>) -> Self {
         let name = format!("{}.{name}", self.name);
         self.levels.push(Policy::new(name, algorithm).key(key));

@@ -38,7 +38,7 @@
 //!
 //! Other refusals have other statuses, and a body without the reason:
 //!
-//! - The server does not provide a key: `500`, or as the policy's [`NoKey`](crate::policy::NoKey)
+//! - The server does not provide a key: `500`, or as the policy's [`OnMissingKey`](crate::policy::OnMissingKey)
 //!   says.
 //! - The store fails: `503` with `Retry-After: 5`.
 //! - The request is on the [deny list](crate::middleware::RateLimitLayerBuilder::deny) of the

@@ -36,8 +36,8 @@ pub enum Refusal {
     /// A policy denied the request: 429, or the chosen status.
     Denied(Decision),
     /// The key of a policy is missing: 500 if the server has to provide it, unless
-    /// [`NoKey`](crate::policy::NoKey) says otherwise.
-    NoKey(Missing),
+    /// [`OnMissingKey`](crate::policy::OnMissingKey) says otherwise.
+    OnMissingKey(Missing),
     /// The body has to be read for its key or its cost, and cannot be: 413 if it is too long, 415 if it is no JSON, and 400 else.
     #[cfg(feature = "usage")]
     Unread(Unread),

@@ -115,12 +115,12 @@ impl Refusals {
         }
     }
 
-    pub(super) fn no_key(
+    pub(super) fn on_missing_key(
         status: StatusCode,
         missing: Missing,
         request: &mut Extensions,
     ) -> Response<Bytes> {
-        let reason = Refusal::NoKey(missing);
+        let reason = Refusal::OnMissingKey(missing);
         let body = problem::without_detail(status);
         refuse(status, PLAIN.filled([]), body, reason, request)
     }

@@ -98,13 +98,13 @@ impl Responder {
                 let response = refusals.denied(self.fields(&decision), &decision, head);
                 with_reason(response, Refusal::Denied(decision), extensions)
             }
-            Refusal::NoKey(missing) => {
+            Refusal::OnMissingKey(missing) => {
                 let status = if matches!(missing, Missing::ByServer(_)) {
                     StatusCode::INTERNAL_SERVER_ERROR
                 } else {
                     StatusCode::BAD_REQUEST
                 };
-                Refusals::no_key(status, missing, extensions)
+                Refusals::on_missing_key(status, missing, extensions)
             }
             #[cfg(feature = "usage")]
             Refusal::Unread(why) => Refusals::unread(why, extensions),

@@ -50,7 +50,7 @@
 //! `Settle::from(usage::openai()).or(Settle::from_header("x-tokens"))` takes the header where the body tells nothing, and the guess
 //! where both do not.
 //!
-//! A request without an answer costs what [`Policy::unless_settled`](crate::Policy::unless_settled) says. An answer that is
+//! A request without an answer costs what [`Policy::on_abandoned`](crate::Policy::on_abandoned) says. An answer that is
 //! an error has no usage, so it costs the guess; [`Policy::refund_when`](crate::Policy::refund_when) gives that back:
 //! `.refund_when(|ending| ending.status().is_server_error())`.
 

@@ -1,4 +1,4 @@
-//! The way of a request is narrow: one file writes charges, and one asks a ledger to decide.
+//! The way of a request is narrow: one file writes charges, and one asks a backend to decide.
 
 use super::{HOUSES, root, sources};
 
@@ -9,18 +9,18 @@ const WRITERS: &[&str] = &["limiter/charging.rs"];
 
 const ASKERS: &[&str] = &["limiter/deciding.rs"];
 
-/// The verbs of a ledger that decide, by what they are called on.
+/// The verbs of a backend that decide, by what they are called on.
 const DECIDES: [&str; 10] = [
     ".admit_alike(&policies",
     ".admit_one(",
     ".admit_under(",
     ".charge_now(",
     ".charge_one(",
-    "ledger.charge(",
-    "ledger.decide(",
-    "ledger.inner().charge",
-    "ledger.take_up_to",
-    "inner().take_up_to",
+    "backend.charge(",
+    "backend.decide(",
+    "backend.inner().charge",
+    "backend.acquire_up_to",
+    "inner().acquire_up_to",
 ];
 
 /// Returns the files in which code, that of tests left out, has what is looked for.
@@ -65,7 +65,7 @@ fn no_other_file_writes_a_charge() {
 }
 
 #[test]
-fn no_other_file_asks_a_ledger_to_decide() {
+fn no_other_file_asks_a_backend_to_decide() {
     let decides = |code: &str| DECIDES.iter().any(|verb| code.contains(verb));
     assert_eq!(files_with(decides), ASKERS);
 }

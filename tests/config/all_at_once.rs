@@ -102,7 +102,7 @@ fn a_policy_without_a_key_tells_its_other_mistakes() {
         "policies.a.reserve",
         "policies.a.settle",
         "policies.a.charge_when.status",
-        "policies.a.no_key",
+        "policies.a.on_missing_key",
     ];
     assert_eq!(settings(text), wrong);
 }
@@ -134,8 +134,8 @@ fn each_field_of_a_table_is_read_although_another_is_wrong() {
 #[test]
 fn each_field_of_a_store_is_read_although_another_is_wrong() {
     let text = "[policies.a]\nquota = \"5/minute\"\nkey = \"global\"\n[store]\nredis = 5\nprefix = 5\ndeadline = 5\n\
-                slot_life = 5\nlease = 5\nnodes = \"few\"";
-    let wrong = ["redis", "prefix", "deadline", "slot_life", "lease", "nodes"];
+                slot_ttl = 5\nlease = 5\nnodes = \"few\"";
+    let wrong = ["redis", "prefix", "deadline", "slot_ttl", "lease", "nodes"];
     assert_eq!(settings(text), wrong.map(|field| format!("store.{field}")));
 }
 

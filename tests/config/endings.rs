@@ -137,7 +137,7 @@ fn an_estimate_may_be_a_function_of_code() {
 #[test]
 fn an_end_without_an_answer_costs_what_the_file_says() {
     for (says, expected) in [("\"estimate\"", 60), ("\"nothing\"", 0), ("7", 7)] {
-        let config = config(&format!("{UNITS}unless_settled = {says}"));
+        let config = config(&format!("{UNITS}on_abandoned = {says}"));
         let limiter = config
             .limiter_over(MemoryStore::new().clock(ManualClock::new()))
             .unwrap();

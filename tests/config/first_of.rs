@@ -315,8 +315,8 @@ fn explain_says_who_would_pay() {
     );
     assert_eq!(rows[2], "pool: fixed-window 3/day, first of spend");
     let plans = "default_plan = \"free\"\nplan_of = { header = \"x-plan\", from = [\"192.0.2.1\"] }\n[plans.free]\ncredits = \"unlimited\"\n";
-    let text = plans.to_owned() + &SPEND.replace("quota", "for_all_plans = true\nquota");
-    let text = text.replacen("for_all_plans = true\nquota = \"2", "quota = \"2", 1);
+    let text = plans.to_owned() + &SPEND.replace("quota", "ignore_plans = true\nquota");
+    let text = text.replacen("ignore_plans = true\nquota = \"2", "quota = \"2", 1);
     let rows = explained(&config(&text), get("/pooled/a").header(acme.0, acme.1));
     assert_eq!(rows[1], "credits: counts nothing, if plan has no room");
     assert_eq!(

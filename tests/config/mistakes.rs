@@ -36,9 +36,9 @@ key = \"clientip\"
             "<text>:8:9: policies.minute.quota: `period` cannot be \"fortnight\": use one of the units us, ms, s, min, h, d, \
              such as 10s or minute, and nothing after it",
             "<text>:9:1: policies.minute.kye: field \"kye\" is unknown; did you mean \"key\"? Known are levels, algorithm, quota, \
-             budget, unit, concurrency, limit, per, burst, capacity, slots, places, up_to, key, fair, weights, active_for, unverified, cost, when, mode, was, soft, announce, no_key, on_store_failure, \
-             wait_up_to, wait_places, unleased, for_all_plans, penalty, most, heaviest_keys, reserve, low_priority, estimate, settle, include_usage, charge_when, \
-             refund_when, unless_settled, limit_by, key_limits, operation, operations, hours, zone, start, first_day, adapt, class",
+             budget, unit, concurrency, limit, per, burst, capacity, slots, places, up_to, key, fair, weights, active_for, unverified, cost, when, mode, was, soft, announce, on_missing_key, on_store_failure, \
+             wait_up_to, wait_places, lease, ignore_plans, penalty, most, top_keys, reserve, low_priority, estimate, settle, include_usage, charge_when, \
+             refund_when, on_abandoned, limit_by, key_limits, operation, operations, hours, zone, start, first_day, adapt, class",
             "<text>:10:8: policies.minute.soft: 1 is not true or false",
             "<text>:13:13: policies.hour.limit: \"10k\" is not a whole number; write 10_000",
             "<text>:15:7: policies.hour.key: key \"clientip\" is unknown; did you mean \"client_ip\"? Known are client_ip, \
@@ -230,11 +230,11 @@ fn each_value_that_cannot_be_is_refused_at_its_place() {
             "anchored-window has no `burst`; leave it out",
         ),
         (
-            "no_key = 200",
+            "on_missing_key = 200",
             "5:10",
             "200 is not the status of an error; give 400 to 599",
         ),
-        ("no_key = \"skp\"", "5:10", "did you mean \"skip\"?"),
+        ("on_missing_key = \"skp\"", "5:10", "did you mean \"skip\"?"),
         (
             "on_store_failure = \"alow\"",
             "5:20",
@@ -297,7 +297,7 @@ fn each_value_that_cannot_be_is_refused_at_its_place() {
             "an empty prefix is every key",
         ),
         (
-            "key_limits = { keys_are = \"number\", keys = { ann = 1 } }",
+            "key_limits = { key_type = \"number\", keys = { ann = 1 } }",
             "5:46",
             "the name is not a whole number",
         ),

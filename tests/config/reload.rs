@@ -182,21 +182,21 @@ fn a_policy_that_was_renamed_keeps_its_state() {
     let watched = watched(&folder.file());
     assert_eq!(send(&watched.layer(), get("/")).status, 200);
     for name in ["new", "newer"] {
-        fs::write(folder.file(), named(name, "was = \"old\"")).unwrap();
+        fs::write(folder.file(), named(name, "renamed_from = \"old\"")).unwrap();
         watched.reload().unwrap();
         let refused = send(&watched.layer(), get("/"));
         assert_eq!(refused.status, 429);
         assert_eq!(refused.policies.unwrap(), format!("\"{name}\";q=1;w=86400"));
     }
     // Another policy of the old name would count with it.
-    let both = [named("new", "was = \"old\""), named("old", "")].concat();
+    let both = [named("new", "renamed_from = \"old\""), named("old", "")].concat();
     fs::write(folder.file(), both).unwrap();
     let error = watched.reload().unwrap_err().to_string();
     assert!(
-        error.contains("limits.toml:4:7: policies.new.was"),
+        error.contains("limits.toml:4:7: policies.new.renamed_from"),
         "{error}"
     );
-    // Without `was` it is another policy.
+    // Without `renamed_from` it is another policy.
     fs::write(folder.file(), named("new", "")).unwrap();
     watched.reload().unwrap();
     assert_eq!(send(&watched.layer(), get("/")).status, 200);

@@ -63,7 +63,7 @@ fn the_log_says_what_the_request_does_not_show() {
         quota = \"100/day\"
         key = \"client_ip\"
         cost = [{ path = \"/bulk\", cost = 60 }]
-        for_all_plans = true
+        ignore_plans = true
         [plans.free]
         key = 1
         [plans.pro]
@@ -113,7 +113,7 @@ fn lists_waits_and_missing_keys_are_told_apart() {
         [policies.a]
         quota = \"1/minute\"
         key = { header = \"x-id\" }
-        no_key = 401
+        on_missing_key = 401
         wait_up_to = \"10s\"
     ";
     let limits = replay(text);

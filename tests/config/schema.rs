@@ -148,7 +148,7 @@ fn the_schema_refuses_each_wrong_type_that_the_reader_refuses() {
         ("/policies/a/kye", json!("global")),
         ("/policies/a/limit", json!("10k")),
         ("/policies/a/soft", json!(1)),
-        ("/policies/a/no_key", json!("skp")),
+        ("/policies/a/on_missing_key", json!("skp")),
         ("/policies/a/wait_up_to", json!(5)),
         ("/policies/a/key", json!({ "heder": "x-a" })),
         ("/policies/a/key", json!(["global", { "hashed": 5 }])),

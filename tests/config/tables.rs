@@ -26,23 +26,23 @@ fn the_heaviest_keys_are_told_as_the_file_says() {
         Some(heaviest.keys.first()?.key.clone())
     };
     assert_eq!(told(""), None);
-    let hashed = told("heaviest_keys = 5").unwrap();
+    let hashed = told("top_keys = 5").unwrap();
     assert_eq!(hashed.len(), 16);
     assert_eq!(
-        told("heaviest_keys = { most = 5, shown = \"hashed\" }"),
+        told("top_keys = { most = 5, shown = \"hashed\" }"),
         Some(hashed)
     );
     assert_eq!(
-        told("heaviest_keys = { most = 5, shown = \"masked\" }").unwrap(),
+        told("top_keys = { most = 5, shown = \"masked\" }").unwrap(),
         "t:ann…"
     );
-    let clear = told("heaviest_keys = { most = 5, shown = \"in-the-clear\" }");
+    let clear = told("top_keys = { most = 5, shown = \"in-the-clear\" }");
     assert_eq!(clear.unwrap(), "t:ann@example.org");
 
     let of = |field: &str| mistakes(&format!("{POLICY}{field}\n")).remove(0);
-    assert!(of("heaviest_keys = 0").contains("0 keys cannot be told; give 1 to 1000"));
-    assert!(of("heaviest_keys = { shown = \"masked\" }").contains("`most` is missing"));
-    let wrong = of("heaviest_keys = { most = 5, shown = \"mask\" }");
+    assert!(of("top_keys = 0").contains("0 keys cannot be told; give 1 to 1000"));
+    assert!(of("top_keys = { shown = \"masked\" }").contains("`most` is missing"));
+    let wrong = of("top_keys = { most = 5, shown = \"mask\" }");
     assert!(wrong.contains("did you mean \"masked\""), "{wrong}");
 }
 
@@ -74,8 +74,8 @@ fn responses_have_the_decision_if_the_file_says_so() {
 #[test]
 fn calls_are_refused_as_the_file_says() {
     let refused = |grpc: &str| {
-        let text =
-            format!("{POLICY}no_key = 401\n[responses]\ngrpc = {grpc}\n").replace("2/day", "0/day");
+        let text = format!("{POLICY}on_missing_key = 401\n[responses]\ngrpc = {grpc}\n")
+            .replace("2/day", "0/day");
         let call = get("/greeter.Greeter/Hello")
             .header("x-id", "ann")
             .header("content-type", "application/grpc");

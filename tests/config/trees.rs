@@ -66,7 +66,7 @@ fn the_levels_share_the_settings_of_the_tree() {
 fn the_same_file_as_json_has_the_same_levels() {
     let text = r#"{"policies": {"spend": {"levels": [
         {"name": "org", "key": {"header": "x-org"}, "quota": "2/hour"},
-        {"name": "team", "key": {"header": "x-team"}, "quota": "1/hour", "no_key": "skip"}
+        {"name": "team", "key": {"header": "x-team"}, "quota": "1/hour", "on_missing_key": "skip"}
     ]}}}"#;
     let config = Config::builder()
         .parse(text, tower_ratelimit_config::Format::Json)
@@ -90,7 +90,7 @@ fn the_same_file_as_json_has_the_same_levels() {
 fn plans_name_a_level_and_explain_shows_each() {
     let plans = "default_plan = \"free\"\nplan_of = { header = \"x-plan\", from = [\"192.0.2.1\"] }\n\
                  [plans.free]\n\"spend.team\" = \"1/hour\"\n[plans.pro]\n\"spend.team\" = \"5/hour\"\n";
-    let text = plans.to_owned() + &SPEND.replace("@COST@", "for_all_plans = true");
+    let text = plans.to_owned() + &SPEND.replace("@COST@", "ignore_plans = true");
     let config = config(&text);
     let explained = config.explain(
         &of("acme", "blue").header("x-plan", "pro").body(()).unwrap(),

@@ -54,7 +54,7 @@ fn a_policy_of_which_no_plan_speaks_is_told() {
         warning.starts_with("<text>:8:1: policies.b: no plan speaks of it"),
         "{warning}"
     );
-    assert!(of("for_all_plans = true").is_empty());
+    assert!(of("ignore_plans = true").is_empty());
 }
 
 #[test]

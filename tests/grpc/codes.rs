@@ -5,9 +5,9 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
-use tower_ratelimit::policy::NoKey;
+use tower_ratelimit::policy::OnMissingKey;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
+use tower_ratelimit::store::{Backend, Charge, Charged, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, Policy, RateLimitLayer, StoreError, key,
 };
@@ -19,14 +19,14 @@ use crate::echo::{Running, answered, global, post};
 struct Broken;
 
 impl Store for Broken {
-    type Ledger = Self;
+    type Backend = Self;
 
     fn open(&self, _: &[tower_ratelimit::policy::Rule]) -> Result<Self, ConfigError> {
         Ok(*self)
     }
 }
 
-impl Ledger for Broken {
+impl Backend for Broken {
     fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let failed = StoreError::new(StoreErrorKind::Unavailable);
         Charged::later(async { Err(failed.caused_by("redis://10.0.0.1: no route")) })
@@ -81,14 +81,14 @@ async fn a_client_on_the_deny_list_gets_permission_denied() {
 async fn keyless(status: StatusCode) -> Status {
     let token = Policy::new("token", FixedWindow::per_day(1))
         .key(key::metadata("token"))
-        .no_key(NoKey::Refuse(status));
+        .on_missing_key(OnMissingKey::Refuse(status));
     let layer = RateLimitLayer::builder().policy(token).build().unwrap();
     let refused = answered(&layer, post("application/grpc")).await;
     assert_eq!(refused.status(), StatusCode::OK);
     assert_eq!(refused.body(), "");
     assert!(matches!(
         refused.extensions().get(),
-        Some(Refusal::NoKey(_))
+        Some(Refusal::OnMissingKey(_))
     ));
     Status::from_header_map(refused.headers()).unwrap()
 }

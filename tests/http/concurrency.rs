@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::key;
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::policy::Unsettled;
+use tower_ratelimit::policy::OnAbandoned;
 use tower_ratelimit::{
     Concurrency, FixedWindow, LimitLayer, Limiter, ManualClock, MemoryStore, Policy,
     RateLimitLayer, TokenBucket,
@@ -149,7 +149,7 @@ fn a_slot_is_free_when_the_call_is_dropped_fails_or_panics() {
 fn a_request_gives_back_its_slots_and_units_when_the_hook_panics() {
     let tokens = global("tokens", FixedWindow::per_minute(100))
         .cost(|_| 40)
-        .unless_settled(Unsettled::Nothing);
+        .on_abandoned(OnAbandoned::Nothing);
     let layer = RateLimitLayer::builder()
         .policy(global("at once", Concurrency::of(1)))
         .policy(tokens)

@@ -11,7 +11,7 @@ use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::response::Refusal;
 use tower_ratelimit::store::{
-    Amendment, Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted,
+    Amendment, Backend, Charge, Charged, MemoryBackend, Reply, Store, Wanted,
 };
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, MemoryStore, RateLimitLayer, StoreError, TokenBucket,
@@ -155,17 +155,17 @@ async fn a_request_that_leaves_at_its_deadline_wakes_the_next() {
 struct Mute(MemoryStore);
 
 #[derive(Debug)]
-struct MuteLedger(MemoryLedger);
+struct MuteBackend(MemoryBackend);
 
 impl Store for Mute {
-    type Ledger = MuteLedger;
+    type Backend = MuteBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<MuteLedger, ConfigError> {
-        self.0.open(policies).map(MuteLedger)
+    fn open(&self, policies: &[Rule]) -> Result<MuteBackend, ConfigError> {
+        self.0.open(policies).map(MuteBackend)
     }
 }
 
-impl Ledger for MuteLedger {
+impl Backend for MuteBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         if charges.iter().all(|charge| charge.cost() == 0) {
             return Charged::Now(Err(StoreError::new(StoreErrorKind::Unavailable)));

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::plan::{KeyLimits, Plan, Resolved, Resolver};
-use tower_ratelimit::policy::{Http, NoKey, Settle};
+use tower_ratelimit::policy::{Http, OnMissingKey, Settle};
 use tower_ratelimit::{Decision, FixedWindow, MemoryStore, Policy, RateLimitLayer, key};
 
 use crate::exchange::{ask, get, get_with, global};
@@ -84,7 +84,8 @@ fn a_request_without_a_key_for_any_member_is_refused_or_counted_with_others() {
         none([by_header("plan"), by_header("credits")]),
         [200, 200, 429]
     );
-    let refusing = |name| by_header(name).no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED));
+    let refusing =
+        |name| by_header(name).on_missing_key(OnMissingKey::Refuse(StatusCode::UNAUTHORIZED));
     let refused = none([refusing("plan"), refusing("credits")]);
     assert_eq!(refused, [401; 3]);
     assert_eq!(
@@ -200,6 +201,6 @@ fn a_renamed_member_goes_on_with_what_it_had() {
     };
     let first = layer(day("plan", 1), "plan");
     assert_eq!(ask(&first, get()).text(), "plan");
-    let renamed = layer(day("abo", 1).was("plan"), "abo");
+    let renamed = layer(day("abo", 1).renamed_from("plan"), "abo");
     assert_eq!(ask(&renamed, get()).text(), "credits");
 }

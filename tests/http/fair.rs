@@ -8,7 +8,7 @@ use http_body_util::Empty;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::factor::{Class, Factor, FactorCell};
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::policy::{Fair, Http, NoKey};
+use tower_ratelimit::policy::{Fair, Http, OnMissingKey};
 use tower_ratelimit::{
     Concurrency, FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, SharedStore,
     TokenBucket, key,
@@ -180,10 +180,11 @@ fn requests_without_a_tenant_are_one_tenant() {
 
 #[test]
 fn requests_without_a_tenant_may_be_refused_or_not_counted() {
-    let (asks, _) = asks([upstream().no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED))]);
+    let (asks, _) =
+        asks([upstream().on_missing_key(OnMissingKey::Refuse(StatusCode::UNAUTHORIZED))]);
     assert_eq!(asks("").status, StatusCode::UNAUTHORIZED);
     assert_eq!(count(30, || asks("ann")), 20);
-    let (asks, _) = self::asks([upstream().no_key(NoKey::Skip)]);
+    let (asks, _) = self::asks([upstream().on_missing_key(OnMissingKey::Skip)]);
     assert_eq!(count(30, || asks("")), 30);
 }
 

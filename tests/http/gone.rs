@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use tokio::time::sleep;
 use tower::{Layer, Service, ServiceExt};
-use tower_ratelimit::policy::{Http, Settle, Unsettled};
+use tower_ratelimit::policy::{Http, OnAbandoned, Settle};
 use tower_ratelimit::{Concurrency, FixedWindow, LeakyQueue, Policy, RateLimitLayer, key};
 
 use crate::arrivals::{TICK, store};
@@ -45,7 +45,7 @@ fn units() -> Policy<Http> {
     global("units", FixedWindow::per_day(1_000))
         .estimate(100)
         .settle(Settle::from_ending(|_| Some(10)))
-        .unless_settled(Unsettled::Units(7))
+        .on_abandoned(OnAbandoned::Units(7))
 }
 
 fn layer(policies: impl IntoIterator<Item = Policy<Http>>) -> RateLimitLayer {

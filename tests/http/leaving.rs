@@ -17,7 +17,8 @@ use tower_ratelimit::key::Key;
 use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{
-    Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Reply, Store, Wanted,
+    Amendment, Backend, Change, Changed, Charge, Charged, Items, MemoryBackend, Reply, Store,
+    Wanted,
 };
 use tower_ratelimit::{
     AnchoredWindow, ConfigError, FixedWindow, LeakyQueue, MemoryStore, RateLimitLayer, SharedStore,
@@ -38,7 +39,7 @@ fn queue(places: u32) -> RateLimitLayer {
 }
 
 /// Returns a layer that serves ten requests a second, with fifty places.
-fn queue_over<S: Store<Ledger: Ledger> + 'static>(store: S) -> RateLimitLayer {
+fn queue_over<S: Store<Backend: Backend> + 'static>(store: S) -> RateLimitLayer {
     let queue = LeakyQueue::per_second(10).places(50);
     let builder = RateLimitLayer::builder().policy(global("queue", queue));
     builder.store(store).build().unwrap()
@@ -127,7 +128,7 @@ async fn two_layers_over_one_store_in_memory_serve_at_its_rate_together() {
     two_serve_at_their_rate(|| store.clone()).await;
 }
 
-async fn two_serve_at_their_rate<S: Store<Ledger: Ledger> + 'static>(store: impl Fn() -> S) {
+async fn two_serve_at_their_rate<S: Store<Backend: Backend> + 'static>(store: impl Fn() -> S) {
     let arrivals = Arrivals::new();
     let processes = [(); 2].map(|()| behind(&queue_over(store()), &arrivals));
     for number in 0..400 {
@@ -204,30 +205,30 @@ async fn many_processes_with_a_request_each_go_on_under_a_timeout() {
 struct Distant(MemoryStore);
 
 #[derive(Clone, Debug)]
-struct DistantLedger(Arc<MemoryLedger>);
+struct DistantBackend(Arc<MemoryBackend>);
 
 const WAY: Duration = Duration::from_millis(6);
 
 impl Store for Distant {
-    type Ledger = DistantLedger;
+    type Backend = DistantBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<DistantLedger, ConfigError> {
-        Ok(DistantLedger(Arc::new(self.0.open(policies)?)))
+    fn open(&self, policies: &[Rule]) -> Result<DistantBackend, ConfigError> {
+        Ok(DistantBackend(Arc::new(self.0.open(policies)?)))
     }
 }
 
-impl DistantLedger {
+impl DistantBackend {
     /// Asks at once, whatever becomes of the question.
     fn ask<T: Send + 'static>(
         &self,
         charges: &[Charge],
-        ask: impl FnOnce(&MemoryLedger, &[Charge]) -> T + Send + 'static,
+        ask: impl FnOnce(&MemoryBackend, &[Charge]) -> T + Send + 'static,
     ) -> Reply<Result<T, StoreError>> {
-        let (ledger, charges) = (Arc::clone(&self.0), charges.to_vec());
+        let (backend, charges) = (Arc::clone(&self.0), charges.to_vec());
         Reply::later(async move {
             let asked = tokio::spawn(async move {
                 sleep(WAY).await;
-                ask(&ledger, &charges)
+                ask(&backend, &charges)
             });
             let answer = asked.await.unwrap();
             sleep(WAY).await;
@@ -236,21 +237,21 @@ impl DistantLedger {
     }
 }
 
-impl Ledger for DistantLedger {
+impl Backend for DistantBackend {
     fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
-        match self.ask(charges, MemoryLedger::charge_now) {
+        match self.ask(charges, MemoryBackend::charge_now) {
             Reply::Later(answer) => Charged::Later(answer),
             _ => unreachable!("it is later"),
         }
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ask(charges, MemoryLedger::peek_now)
+        self.ask(charges, MemoryBackend::peek_now)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
-        self.ask(charges, move |ledger, charges| {
-            ledger.amend_now(charges, amendment).unwrap()
+        self.ask(charges, move |backend, charges| {
+            backend.amend_now(charges, amendment).unwrap()
         })
     }
 }

@@ -223,9 +223,11 @@ fn taking_what_there_is_takes_no_more_than_the_ceiling() {
         .build_local()
         .unwrap();
     let low = limiter.low_priority();
-    let taken: Vec<_> = (0..5).map(|_| low.take_up_to("ann", 50).now().0).collect();
+    let taken: Vec<_> = (0..5)
+        .map(|_| low.acquire_up_to("ann", 50).now().0)
+        .collect();
     assert_eq!(taken, [30, 30, 20, 0, 0]);
-    assert_eq!(limiter.take_up_to("ann", 50).now().0, 20);
+    assert_eq!(limiter.acquire_up_to("ann", 50).now().0, 20);
     // A settlement is not a request.
     limiter.settle("bob", 31).now();
     assert_eq!(limiter.peek("bob", 0).now().binding().unwrap().1.used(), 31);

@@ -164,7 +164,7 @@ fn a_key_that_the_server_does_not_provide_is_500_and_charges_no_request() {
     );
     assert_is_a_problem_that_no_cache_keeps(&answer);
     answer.assert_no_fields();
-    let Some(Refusal::NoKey(Missing::ByServer(diagnostic))) = answer.refusal else {
+    let Some(Refusal::OnMissingKey(Missing::ByServer(diagnostic))) = answer.refusal else {
         panic!("{answer:?}");
     };
     assert_eq!(diagnostic.code(), "TRL002");
@@ -229,9 +229,9 @@ fn a_failed_store_tells_a_limiter_its_kind_and_whether_a_retry_can_help() {
 fn a_store_that_cannot_hold_a_policy_is_an_error_when_the_layer_is_built() {
     struct Choosy;
     impl Store for Choosy {
-        type Ledger = tower_ratelimit::store::MemoryLedger;
+        type Backend = tower_ratelimit::store::MemoryBackend;
 
-        fn open(&self, _: &[Rule]) -> Result<Self::Ledger, tower_ratelimit::ConfigError> {
+        fn open(&self, _: &[Rule]) -> Result<Self::Backend, tower_ratelimit::ConfigError> {
             Err("1/month".parse::<tower_ratelimit::Quota>().unwrap_err())
         }
     }

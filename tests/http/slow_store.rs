@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
+use tower_ratelimit::store::{Backend, Charge, Charged, MemoryBackend, Reply, Store, Wanted};
 use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, StoreError};
 
 /// Decides at once, in memory, and holds each answer back until it is released.
@@ -32,23 +32,23 @@ impl SlowStore {
     }
 }
 
-pub(crate) struct SlowLedger {
-    memory: MemoryLedger,
+pub(crate) struct SlowBackend {
+    memory: MemoryBackend,
     released: Arc<Semaphore>,
 }
 
 impl Store for SlowStore {
-    type Ledger = SlowLedger;
+    type Backend = SlowBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<SlowLedger, ConfigError> {
-        Ok(SlowLedger {
+    fn open(&self, policies: &[Rule]) -> Result<SlowBackend, ConfigError> {
+        Ok(SlowBackend {
             memory: self.memory.open(policies)?,
             released: Arc::clone(&self.released),
         })
     }
 }
 
-impl Ledger for SlowLedger {
+impl Backend for SlowBackend {
     fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let outcomes = self.memory.charge_now(charges);
         let released = Arc::clone(&self.released);
@@ -68,9 +68,9 @@ impl Ledger for SlowLedger {
     }
 }
 
-impl fmt::Debug for SlowLedger {
+impl fmt::Debug for SlowBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SlowLedger")
+        f.write_str("SlowBackend")
     }
 }
 
@@ -88,14 +88,14 @@ pub(crate) struct BrokenStore {
 }
 
 impl Store for BrokenStore {
-    type Ledger = Self;
+    type Backend = Self;
 
     fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(*self)
     }
 }
 
-impl Ledger for BrokenStore {
+impl Backend for BrokenStore {
     fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let failed = Err(StoreError::new(self.kind).caused_by("redis://10.0.0.1: no route"));
         match self.when {
@@ -113,14 +113,14 @@ pub(crate) struct Reciting {
 }
 
 impl Store for Reciting {
-    type Ledger = Self;
+    type Backend = Self;
 
     fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(self.clone())
     }
 }
 
-impl Ledger for Reciting {
+impl Backend for Reciting {
     fn charge(&self, _: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
         let told = self.outcomes.clone();
         match self.when {

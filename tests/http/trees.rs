@@ -12,7 +12,7 @@ use tower::ServiceExt;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::key::{self, IntoKey, Key};
 use tower_ratelimit::plan::{KeyLimits, Plan, Plans, Resolved, Resolver};
-use tower_ratelimit::policy::{Http, Mode, NoKey, Penalty, Settle, Tree};
+use tower_ratelimit::policy::{Http, Mode, OnMissingKey, Penalty, Settle, Tree};
 use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{
     Algorithm, Concurrency, FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy,
@@ -190,14 +190,14 @@ fn a_missing_key_is_refused_unless_the_level_says_otherwise() {
     for path in [&["acme"][..], &[]] {
         assert_eq!(ask(&service, of(path)).status, StatusCode::BAD_REQUEST);
     }
-    let shared = per_hour([9, 1]).with(|team| team.no_key(NoKey::Shared));
+    let shared = per_hour([9, 1]).with(|team| team.on_missing_key(OnMissingKey::Shared));
     let (_, service) = limited_hello(built(shared));
     for org in ["acme", "other"] {
         assert!(passes(&service, &[org]));
         // Of the same organisation alone.
         assert_eq!(refused_by(&ask(&service, of(&[org]))), ["spend.1"]);
     }
-    let skipped = per_hour([2, 1]).with(|team| team.no_key(NoKey::Skip));
+    let skipped = per_hour([2, 1]).with(|team| team.on_missing_key(OnMissingKey::Skip));
     let (_, service) = limited_hello(built(skipped));
     assert!(passes(&service, &["acme"]) && passes(&service, &["acme"]));
     assert_eq!(refused_by(&ask(&service, of(&["acme"]))), ["spend.0"]);
@@ -212,7 +212,7 @@ fn a_shared_level_without_what_the_server_provides_is_one_of_its_parent() {
             key::extension::<u32>().map(|id: &u32| *id),
             FixedWindow::per_hour(1),
         )
-        .with(|user| user.no_key(NoKey::Shared));
+        .with(|user| user.on_missing_key(OnMissingKey::Shared));
     let (_, service) = limited_hello(built(tree));
     for org in ["acme", "other"] {
         assert!(passes(&service, &[org]));
@@ -222,7 +222,7 @@ fn a_shared_level_without_what_the_server_provides_is_one_of_its_parent() {
 
 #[test]
 fn a_level_that_counts_requests_without_its_key_together_is_passed_over_for_a_member_with_a_key() {
-    let tree = per_hour([9, 9]).with(|team| team.no_key(NoKey::Shared));
+    let tree = per_hour([9, 9]).with(|team| team.on_missing_key(OnMissingKey::Shared));
     let pool = Policy::new("pool", FixedWindow::per_hour(1)).key(key::header("x-org"));
     let layer = RateLimitLayer::builder()
         .policies(built(tree))
@@ -270,7 +270,7 @@ fn levels_below_a_shared_one_are_those_of_the_client_without_a_key() {
     let x_team = key::header("x-team");
     let tree = Policy::tree("spend")
         .level("0", key::header("x-org"), FixedWindow::per_hour(9))
-        .with(|org| org.no_key(NoKey::Shared))
+        .with(|org| org.on_missing_key(OnMissingKey::Shared))
         .level("1", x_team, FixedWindow::per_hour(1));
     let (_, service) = limited_hello(built(tree));
     let mut blue = Request::new(());
@@ -466,7 +466,7 @@ fn an_inspection_and_a_limiter_show_a_tree_as_a_tree() {
     let factor = FactorCell::new();
     let tree = per_hour([9, 8]).each(|level| {
         let was = level.name().replace("spend", "old");
-        level.factor(&factor).was(was)
+        level.factor(&factor).renamed_from(was)
     });
     let (_, layer) = limit(built(tree));
     let limiter = layer.limiter();
@@ -491,9 +491,9 @@ fn a_renamed_level_keeps_what_was_used() {
     assert!(passes(&first, &["acme", "a"]));
     let renamed = Policy::tree("cost")
         .level("org", key::header("x-org"), FixedWindow::per_hour(9))
-        .with(|org| org.was("spend.0"))
+        .with(|org| org.renamed_from("spend.0"))
         .level("team", key::header("x-team"), FixedWindow::per_hour(1))
-        .with(|team| team.was("spend.1"));
+        .with(|team| team.renamed_from("spend.1"));
     assert_eq!(
         refused_by(&ask(&layer(renamed), of(&["acme", "a"]))),
         ["cost.team"]

@@ -17,7 +17,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::middleware::ResponseBody;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Amendment, Charge, Charged, Ledger, Reply, Store, Wanted};
+use tower_ratelimit::store::{Amendment, Backend, Charge, Charged, Reply, Store, Wanted};
 use tower_ratelimit::{
     Concurrency, ConfigError, MemoryStore, RateLimitLayer, StoreError, TokenBucket,
 };
@@ -37,8 +37,8 @@ struct CountingStore {
     meanwhile: Arc<Mutex<Option<(usize, Meanwhile)>>>,
 }
 
-struct CountingLedger {
-    memory: <MemoryStore as Store>::Ledger,
+struct CountingBackend {
+    memory: <MemoryStore as Store>::Backend,
     store: CountingStore,
 }
 
@@ -61,10 +61,10 @@ impl CountingStore {
 }
 
 impl Store for CountingStore {
-    type Ledger = CountingLedger;
+    type Backend = CountingBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<CountingLedger, ConfigError> {
-        Ok(CountingLedger {
+    fn open(&self, policies: &[Rule]) -> Result<CountingBackend, ConfigError> {
+        Ok(CountingBackend {
             memory: self.memory.open(policies)?,
             store: self.clone(),
         })
@@ -75,7 +75,7 @@ impl Store for CountingStore {
     }
 }
 
-impl Ledger for CountingLedger {
+impl Backend for CountingBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         let answer = self.memory.charge(charges, wanted, outcomes);
         let number = self.store.asked.fetch_add(1, Ordering::SeqCst) + 1;
@@ -100,9 +100,9 @@ impl Ledger for CountingLedger {
     }
 }
 
-impl fmt::Debug for CountingLedger {
+impl fmt::Debug for CountingBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CountingLedger")
+        f.write_str("CountingBackend")
     }
 }
 

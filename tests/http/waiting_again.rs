@@ -13,7 +13,7 @@ use tower::{Layer, ServiceExt};
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
+use tower_ratelimit::store::{Backend, Charge, Charged, MemoryBackend, Reply, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, ManualClock, MemoryStore, RateLimitLayer, StoreError, TokenBucket,
 };
@@ -79,17 +79,17 @@ async fn a_request_from_another_line_overtakes_none_either() {
 struct CountingStore(MemoryStore, Arc<AtomicU32>);
 
 #[derive(Debug)]
-struct CountingLedger(MemoryLedger, Arc<AtomicU32>);
+struct CountingBackend(MemoryBackend, Arc<AtomicU32>);
 
 impl Store for CountingStore {
-    type Ledger = CountingLedger;
+    type Backend = CountingBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<CountingLedger, ConfigError> {
-        Ok(CountingLedger(self.0.open(policies)?, self.1.clone()))
+    fn open(&self, policies: &[Rule]) -> Result<CountingBackend, ConfigError> {
+        Ok(CountingBackend(self.0.open(policies)?, self.1.clone()))
     }
 }
 
-impl Ledger for CountingLedger {
+impl Backend for CountingBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.charge(charges, wanted, outcomes)

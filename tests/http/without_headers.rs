@@ -9,7 +9,7 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
+use tower_ratelimit::store::{Backend, Charge, Charged, MemoryBackend, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, Decision, FixedWindow, ManualClock, MemoryStore, Micros, RateLimitLayer,
 };
@@ -69,13 +69,13 @@ fn fields_of_a_layer_inside_stay() {
 
 /// A store that counts how it is asked.
 #[derive(Clone, Debug)]
-struct CountingLedger {
-    memory: Arc<MemoryLedger>,
+struct CountingBackend {
+    memory: Arc<MemoryBackend>,
     with_numbers: Arc<AtomicU32>,
     without: Arc<AtomicU32>,
 }
 
-impl CountingLedger {
+impl CountingBackend {
     fn new() -> Self {
         let store = MemoryStore::new().clock(ManualClock::new());
         let policy = Rule::new("a", FixedWindow::per_minute(2));
@@ -91,15 +91,15 @@ impl CountingLedger {
     }
 }
 
-impl Store for CountingLedger {
-    type Ledger = Self;
+impl Store for CountingBackend {
+    type Backend = Self;
 
     fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(self.clone())
     }
 }
 
-impl Ledger for CountingLedger {
+impl Backend for CountingBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         let count = if wanted.includes(true) {
             &self.with_numbers
@@ -113,7 +113,7 @@ impl Ledger for CountingLedger {
 
 #[test]
 fn numbers_that_are_not_told_are_not_asked_for() {
-    let store = CountingLedger::new();
+    let store = CountingBackend::new();
     let service = Hello::behind(&two_a_minute(store.clone()));
     let statuses = [(); 3].map(|()| ask(&service, get()).status.as_u16());
     assert_eq!(statuses, [200, 200, 429]);
@@ -122,7 +122,7 @@ fn numbers_that_are_not_told_are_not_asked_for() {
 
 #[test]
 fn a_decision_that_is_exposed_has_its_numbers() {
-    let store = CountingLedger::new();
+    let store = CountingBackend::new();
     let layer = RateLimitLayer::builder()
         .policy(global("a", FixedWindow::per_minute(2)))
         .store(store.clone())

@@ -272,7 +272,7 @@ fn told<C: Chooser>(by: &C, at: u64, drawn: &[Drawn], operation: Operation) -> V
             [write(peeked), write(decided)].concat()
         }
         Operation::Take(most) => {
-            let (units, decision) = by.ask(at, |it| it.take_up_to("ann", most));
+            let (units, decision) = by.ask(at, |it| it.acquire_up_to("ann", most));
             [vec![units.to_string()], write(decision)].concat()
         }
         Operation::Block(length) => {

@@ -13,7 +13,7 @@ use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, RedisLedger, Reply, Store};
+use tower_ratelimit::store::{Amendment, Backend, Charge, RedisBackend, Reply, Store};
 use tower_ratelimit::{
     Algorithm, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RedisStore, StoreError,
 };
@@ -61,7 +61,7 @@ impl Scene {
 pub(crate) struct Redis {
     policy: Rule,
     limiter: Limiter,
-    ledger: Rc<RedisLedger>,
+    backend: Rc<RedisBackend>,
     limit: Option<Limit>,
     key: u64,
 }
@@ -69,16 +69,16 @@ pub(crate) struct Redis {
 impl Redis {
     fn under(policy: Rule) -> Self {
         let policy = policy.on_store_failure(OnStoreFailure::Refuse);
-        let (limiter, ledger) = SCENE.with(|scene| {
+        let (limiter, backend) = SCENE.with(|scene| {
             let limiter = Limiter::builder().policy(policy.clone());
-            let ledger = scene.store.open(std::slice::from_ref(&policy));
-            (limiter.store(scene.store.clone()).build(), ledger)
+            let backend = scene.store.open(std::slice::from_ref(&policy));
+            (limiter.store(scene.store.clone()).build(), backend)
         });
         KEYS.set(KEYS.get() + 1);
         Self {
             policy,
             limiter: limiter.expect("the policy is good"),
-            ledger: Rc::new(ledger.expect("the policy is good")),
+            backend: Rc::new(backend.expect("the policy is good")),
             limit: None,
             key: KEYS.get(),
         }
@@ -100,12 +100,12 @@ impl Redis {
         &self,
         at: u64,
         cost: u32,
-        ask: impl FnOnce(&RedisLedger, &[Charge]) -> Reply<Result<T, StoreError>>,
+        ask: impl FnOnce(&RedisBackend, &[Charge]) -> Reply<Result<T, StoreError>>,
     ) -> Option<T> {
         let charge = Charge::new(0, self.key.into_key(), cost).under(self.limit?);
         Some(SCENE.with(|scene| {
             scene.clock.set_micros(Micros::new(at));
-            let reply = ask(&self.ledger, &[charge]);
+            let reply = ask(&self.backend, &[charge]);
             let answer = scene.runtime.block_on(reply.wait());
             answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
         }))
@@ -245,7 +245,7 @@ impl Driver for Redis {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Ledger::decide) {
+        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Backend::decide) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check(self.key, cost));
@@ -253,7 +253,7 @@ impl Driver for Redis {
     }
 
     fn peek(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Ledger::peek) {
+        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Backend::peek) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.peek(self.key, cost));
@@ -261,8 +261,8 @@ impl Driver for Redis {
     }
 
     fn refund(&mut self, at: u64, units: u32) {
-        let refunded = self.ask_under(at, units, |ledger, charges| {
-            ledger.amend(charges, Amendment::Refund)
+        let refunded = self.ask_under(at, units, |backend, charges| {
+            backend.amend(charges, Amendment::Refund)
         });
         if refunded.is_none() {
             self.ask(at, |limiter| limiter.refund(self.key, units));
@@ -270,8 +270,8 @@ impl Driver for Redis {
     }
 
     fn settle(&mut self, at: u64, units: u32) {
-        let settled = self.ask_under(at, units, |ledger, charges| {
-            ledger.amend(charges, Amendment::Settle)
+        let settled = self.ask_under(at, units, |backend, charges| {
+            backend.amend(charges, Amendment::Settle)
         });
         if settled.is_none() {
             self.ask(at, |limiter| limiter.settle(self.key, units));
@@ -287,7 +287,7 @@ impl Driver for Redis {
         let fork = Self {
             policy: self.policy.clone(),
             limiter: self.limiter.clone(),
-            ledger: Rc::clone(&self.ledger),
+            backend: Rc::clone(&self.backend),
             limit: self.limit,
             key: KEYS.get(),
         };

@@ -18,7 +18,7 @@ use tower_ratelimit::key::Key;
 use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::service::{LimitLayer, Refused};
-use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
+use tower_ratelimit::store::{Backend, Charge, Charged, MemoryBackend, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
     StoreError, TokenBucket,
@@ -363,18 +363,18 @@ fn without_a_timer_no_request_is_held_and_nothing_panics() {
 /// Answers later, when it is told to; or not at all.
 struct LaterStore(Option<Arc<Semaphore>>);
 
-struct LaterLedger(MemoryLedger, Option<Arc<Semaphore>>);
+struct LaterBackend(MemoryBackend, Option<Arc<Semaphore>>);
 
 impl Store for LaterStore {
-    type Ledger = LaterLedger;
+    type Backend = LaterBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<LaterLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<LaterBackend, ConfigError> {
         let memory = MemoryStore::new().clock(ManualClock::new());
-        Ok(LaterLedger(memory.open(policies)?, self.0.clone()))
+        Ok(LaterBackend(memory.open(policies)?, self.0.clone()))
     }
 }
 
-impl Ledger for LaterLedger {
+impl Backend for LaterBackend {
     fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let (answer, released) = (self.0.charge_now(charges), self.1.clone());
         Charged::later(async move {
@@ -387,9 +387,9 @@ impl Ledger for LaterLedger {
     }
 }
 
-impl fmt::Debug for LaterLedger {
+impl fmt::Debug for LaterBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LaterLedger")
+        f.write_str("LaterBackend")
     }
 }
 

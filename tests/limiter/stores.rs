@@ -1,9 +1,9 @@
-//! Stores and ledgers that are used in ways in which the layer does not use them.
+//! Stores and backends that are used in ways in which the layer does not use them.
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
+use tower_ratelimit::store::{Backend, Charge, Charged, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, Limiter, ManualClock, MemoryStore, Micros, Policy,
 };
@@ -42,18 +42,18 @@ struct Forgetful {
 }
 
 impl Store for Forgetful {
-    type Ledger = Self;
+    type Backend = Self;
 
     fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(*self)
     }
 }
 
-impl Ledger for Forgetful {
+impl Backend for Forgetful {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
-        let ledger = MemoryStore::new().open(&[policy("a").into()]).unwrap();
+        let backend = MemoryStore::new().open(&[policy("a").into()]).unwrap();
         assert_eq!(charges.len(), 2);
-        let first = ledger.charge_now(&charges[..1]);
+        let first = backend.charge_now(&charges[..1]);
         let mut told = first.clone();
         for (policy, outcome) in first.iter().cycle().take(self.answers - 1) {
             told.push(policy, *outcome);
@@ -80,13 +80,13 @@ async fn an_answer_that_leaves_out_a_policy_does_not_mean_that_it_allows() {
 fn a_clock_that_steps_back_does_not_hold_up_a_policy_beside_one_that_only_asks() {
     let clock = ManualClock::new();
     let store = MemoryStore::new().clock(clock.clone());
-    let ledger = store
+    let backend = store
         .open(&[policy("a").into(), policy("b").into()])
         .unwrap();
     let key = "ann".into_key();
     let charge = |costs: [u32; 2]| {
         let charges = [Charge::new(0, key, costs[0]), Charge::new(1, key, costs[1])];
-        let outcomes = ledger.charge_now(&charges);
+        let outcomes = backend.charge_now(&charges);
         let used: Vec<_> = outcomes.iter().map(|(_, outcome)| outcome.used()).collect();
         used
     };
@@ -98,14 +98,14 @@ fn a_clock_that_steps_back_does_not_hold_up_a_policy_beside_one_that_only_asks()
 
 #[test]
 fn a_charge_to_an_unopened_policy_has_no_outcome_and_charges_nothing() {
-    let ledger = MemoryStore::new().open(&[policy("a").into()]).unwrap();
+    let backend = MemoryStore::new().open(&[policy("a").into()]).unwrap();
     let key = "ann".into_key();
     let (opened, unknown) = (Charge::new(0, key, 1), Charge::new(7, key, 1));
     for charges in [&[unknown][..], &[opened, unknown]] {
-        assert_eq!(ledger.charge_now(charges).iter().len(), 0);
-        assert!(!ledger.admit_now(charges));
+        assert_eq!(backend.charge_now(charges).iter().len(), 0);
+        assert!(!backend.admit_now(charges));
     }
-    let outcomes = ledger.charge_now(&[opened]);
+    let outcomes = backend.charge_now(&[opened]);
     assert_eq!(outcomes.iter().next().unwrap().1.used(), 1);
 }
 

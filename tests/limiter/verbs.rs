@@ -32,7 +32,7 @@ fn a_verb_that_is_neither_awaited_nor_asked_now_does_nothing() {
     drop(limiter.check("ann", 1));
     drop(limiter.admit("ann", 1));
     drop(limiter.named([("api", "ann", 1)]).unwrap().check());
-    drop(limiter.take_up_to("ann", 1));
+    drop(limiter.acquire_up_to("ann", 1));
     drop(limiter.reserve("ann", 1));
     drop(limiter.named([("api", "ann", 1)]).unwrap().reserve());
     drop(limiter.refund("ann", 1));
@@ -89,7 +89,7 @@ async fn awaited(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> St
         1 => format!("{:?}", limiter.admit(key, units).await),
         2 => format!("{:?}", named().check().await),
         3 => format!("{:?}", limiter.peek(key, units).await),
-        4 => format!("{:?}", limiter.take_up_to(key, units).await),
+        4 => format!("{:?}", limiter.acquire_up_to(key, units).await),
         5 => format!("{:?}", limiter.inspect(key).await),
         6 => format!("{:?}", limiter.reserve(key, units).await),
         7 => format!("{:?}", named().reserve().await),
@@ -117,7 +117,7 @@ fn now(limiter: &LocalLimiter, verb: u32, key: &str, units: u32) -> String {
         1 => format!("Ok({:?})", limiter.admit(key, units).now()),
         2 => format!("Ok({:?})", named().check().now()),
         3 => format!("Ok({:?})", limiter.peek(key, units).now()),
-        4 => format!("Ok({:?})", limiter.take_up_to(key, units).now()),
+        4 => format!("Ok({:?})", limiter.acquire_up_to(key, units).now()),
         5 => format!("Ok({:?})", limiter.inspect(key).now()),
         6 => format!("Ok({:?})", limiter.reserve(key, units).now()),
         7 => format!("Ok({:?})", named().reserve().now()),
@@ -166,7 +166,7 @@ fn limiters() -> Vec<(&'static str, LimiterBuilder)> {
     ]
 }
 
-/// They were two bodies. Those of `take_up_to` differed under a factor with a ceiling, and beside slots.
+/// They were two bodies. Those of `acquire_up_to` differed under a factor with a ceiling, and beside slots.
 #[tokio::test]
 async fn what_is_awaited_and_what_is_asked_now_answer_alike() {
     for (name, builder) in limiters() {
@@ -198,8 +198,8 @@ async fn as_much_is_taken_under_a_factor_as_a_request_may_cost() {
     let policy = Policy::new("api", FixedWindow::per_hour(100)).most(5);
     let builder = Limiter::builder().policy(policy.factor(&half));
     let limiter = || builder.clone().build_local().unwrap();
-    assert_eq!(limiter().take_up_to("ann", 50).await.unwrap().0, 5);
-    assert_eq!(limiter().take_up_to("ann", 50).now().0, 5);
+    assert_eq!(limiter().acquire_up_to("ann", 50).await.unwrap().0, 5);
+    assert_eq!(limiter().acquire_up_to("ann", 50).now().0, 5);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Penalty;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
+use tower_ratelimit::store::{Backend, Charge, Charged, MemoryBackend, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, OnStoreFailure,
     Policy, RedisStore, StoreError,
@@ -143,20 +143,20 @@ fn a_signal_that_tells_nothing_is_told_once_with_its_code_and_its_name() {
 struct Flaky(Arc<AtomicBool>);
 
 #[derive(Debug)]
-struct FlakyLedger(MemoryLedger, Flaky);
+struct FlakyBackend(MemoryBackend, Flaky);
 
 impl Store for Flaky {
-    type Ledger = FlakyLedger;
+    type Backend = FlakyBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<FlakyLedger, ConfigError> {
-        Ok(FlakyLedger(
+    fn open(&self, policies: &[Rule]) -> Result<FlakyBackend, ConfigError> {
+        Ok(FlakyBackend(
             MemoryStore::new().open(policies)?,
             self.clone(),
         ))
     }
 }
 
-impl Ledger for FlakyLedger {
+impl Backend for FlakyBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         if self.1.0.load(Ordering::Relaxed) {
             return Charged::Now(Err(StoreError::new(StoreErrorKind::Unavailable)));

@@ -120,7 +120,7 @@ fn a_renewal_of_slots_that_fails_is_told_and_counted() {
     let lines = all_logged(async {
         let server = Server::start(&[]);
         let builder = RedisStore::builder().deadline(PATIENCE);
-        let store = builder.slot_life(LIFE).open(server.url());
+        let store = builder.slot_ttl(LIFE).open(server.url());
         let at_once = Policy::new("at once", Concurrency::of(2));
         let limiter = limiter(&store.unwrap(), [at_once]);
         let held = limiter.reserve("ann", 1).await.unwrap();
@@ -145,7 +145,7 @@ fn slots_that_were_lost_and_taken_again_are_told() {
     let scene = async {
         let server = Server::start(&[]);
         let builder = RedisStore::builder().deadline(PATIENCE);
-        let store = builder.slot_life(LIFE).open(server.url());
+        let store = builder.slot_ttl(LIFE).open(server.url());
         let at_once = Policy::new("at once", Concurrency::of(2));
         let limiter = limiter(&store.unwrap(), [at_once]);
         let held = limiter.reserve("ann", 2).await.unwrap();

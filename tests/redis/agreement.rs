@@ -344,8 +344,8 @@ impl<'a> Pair<'a> {
             }
             Verb::TakeUpTo(key, most) => {
                 let (key, most) = ((case, key), self.cost(most));
-                let (taken, told) = self.wait_for(self.redis.take_up_to(key, most));
-                let (expected, in_memory) = self.memory.take_up_to(key, most).now();
+                let (taken, told) = self.wait_for(self.redis.acquire_up_to(key, most));
+                let (expected, in_memory) = self.memory.acquire_up_to(key, most).now();
                 prop_assert_eq!(taken, expected);
                 self.same(told, &in_memory)?;
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, Store};
+use tower_ratelimit::store::{Amendment, Backend, Charge, Store};
 use tower_ratelimit::{
     Decision, FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, Policy, RedisStore,
 };
@@ -213,17 +213,17 @@ async fn units_of_an_ended_window_are_not_given_back_to_the_next() {
 async fn each_node_is_given_back_to_whatever_the_others_say() {
     let scene = Scene::new();
     let policies = three([5, 5, 5]).map(without_a_standby).map(Into::into);
-    let ledger = scene.store.open(&policies).unwrap();
+    let backend = scene.store.open(&policies).unwrap();
     let charges: Vec<Charge> = scene
         .keys
         .iter()
         .enumerate()
         .map(|(policy, key)| Charge::new(policy, key.into_key(), 1))
         .collect();
-    assert!(ledger.decide(&charges).wait().await.unwrap().is_allowed());
+    assert!(backend.decide(&charges).wait().await.unwrap().is_allowed());
     let damaged = scene.store.store_key(&policies[0], scene.keys[0]);
     scene.cluster.nodes[0].ask(&["SET", &damaged, "nonsense"]);
-    let error = ledger
+    let error = backend
         .amend(&charges, Amendment::Refund)
         .wait()
         .await
@@ -284,16 +284,16 @@ async fn a_future_that_is_dropped_still_gives_back() {
 async fn a_peek_tells_of_all_what_a_decision_would_and_changes_none() {
     let scene = Scene::new();
     let policies = three([5, 5, 1]).map(Into::into);
-    let ledger = scene.store.open(&policies).unwrap();
+    let backend = scene.store.open(&policies).unwrap();
     let charges = |cost| -> Vec<Charge> {
         let keys = scene.keys.iter().enumerate();
         keys.map(|(policy, key)| Charge::new(policy, key.into_key(), cost))
             .collect()
     };
     for cost in [1, 2] {
-        let peeked = ledger.peek(&charges(cost)).wait().await.unwrap();
+        let peeked = backend.peek(&charges(cost)).wait().await.unwrap();
         assert_eq!([0, 1, 2].map(|node| scene.keys_on(node).len()), [0; 3]);
-        let told = ledger.decide(&charges(cost)).wait().await.unwrap();
+        let told = backend.decide(&charges(cost)).wait().await.unwrap();
         assert_eq!(peeked.is_allowed(), told.is_allowed());
         let numbers = |outcomes: &tower_ratelimit::decision::Outcomes| -> Vec<_> {
             outcomes
@@ -302,7 +302,7 @@ async fn a_peek_tells_of_all_what_a_decision_would_and_changes_none() {
                 .collect()
         };
         assert_eq!(numbers(&peeked), numbers(&told), "at cost {cost}");
-        let reset = ledger.amend(&charges(0), Amendment::Reset);
+        let reset = backend.amend(&charges(0), Amendment::Reset);
         reset.wait().await.unwrap();
     }
 }

@@ -179,7 +179,7 @@ async fn words_of_any_size_are_read_without_a_panic() {
             let server = StandIn::start(move |_| ScriptedReply::Say(possible));
             let limiter = limiter(&patient().open(server.url()).unwrap(), [policy]);
             assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
-            let _ = limiter.take_up_to("ann", 3).await;
+            let _ = limiter.acquire_up_to("ann", 3).await;
             let _ = limiter.inspect("ann").await.unwrap().to_string();
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, RedisStoreBuilder, Store};
+use tower_ratelimit::store::{Backend, Charge, RedisStoreBuilder, Store};
 use tower_ratelimit::{
     AnchoredWindow, FixedWindow, Gcra, Limiter, Policy, Quota, RedisStore, SlidingLog, TokenBucket,
 };
@@ -85,7 +85,7 @@ async fn a_denial_says_nothing_of_other_limits() {
     let server = Server::start(&[]);
     let store = open(remembering(), &server);
     let bucket = Policy::new("a", TokenBucket::per_day(10));
-    let ledger = store.open(&[bucket.into()]).unwrap();
+    let backend = store.open(&[bucket.into()]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     let [own, low, high] = [
         charge,
@@ -93,7 +93,7 @@ async fn a_denial_says_nothing_of_other_limits() {
         charge.under(Limit::new(20, 20)),
     ];
     let allows = async |charge: Charge| {
-        let told = ledger.decide(&[charge]).wait().await.unwrap();
+        let told = backend.decide(&[charge]).wait().await.unwrap();
         let (_, told) = told.iter().next().unwrap();
         (told.is_allowed(), told.limit(), told.is_overridden())
     };

@@ -7,7 +7,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{self, IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Operations, Plan, Plans};
-use tower_ratelimit::policy::{Http, NoKey};
+use tower_ratelimit::policy::{Http, OnMissingKey};
 use tower_ratelimit::store::{Lease, Store};
 use tower_ratelimit::{
     Decision, FixedWindow, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
@@ -120,7 +120,7 @@ async fn units_are_taken_from_the_first_that_has_any() {
     let limiter = over(store(&server));
     let mut taken = Vec::new();
     for _ in 0..4 {
-        let (units, decision) = limiter.take_up_to("ann", 10).await.unwrap();
+        let (units, decision) = limiter.acquire_up_to("ann", 10).await.unwrap();
         taken.push((units, payer(&decision)));
     }
     let taken: Vec<_> = taken
@@ -215,7 +215,7 @@ async fn a_member_that_a_plan_exempts_lets_the_request_pass_for_free() {
     let free = open.check("ann", 1).await.unwrap();
     assert!(free.is_allowed() && free.payer("spend").is_none());
     assert_eq!(left(&limiter, "ann").await, [0, 1, 97]);
-    let (units, _) = open.take_up_to("ann", 5).await.unwrap();
+    let (units, _) = open.acquire_up_to("ann", 5).await.unwrap();
     assert_eq!(units, 5);
     assert_eq!(left(&limiter, "ann").await, [0, 1, 92]);
 }
@@ -406,7 +406,7 @@ fn a_key_with_an_operation_is_another_key_than_that_alone() {
         let tree = levels.iter().fold(Policy::tree("tree"), |tree, name| {
             tree.level(name, key::header("x-a"), FixedWindow::per_day(9))
         });
-        let levels = tree.each(|level| by_operation(level.no_key(NoKey::Skip)));
+        let levels = tree.each(|level| by_operation(level.on_missing_key(OnMissingKey::Skip)));
         levels.build().unwrap()
     };
     let error = |policies, group: [&str; 2]| {
@@ -489,7 +489,7 @@ fn what_is_known_of_single_requests_alone_is_not_refused_when_built() {
     let tree = Policy::tree("tree")
         .level("org", key::header("x-a"), FixedWindow::per_day(9))
         .level("user", key::header("x-user"), FixedWindow::per_day(9))
-        .each(|level| level.no_key(NoKey::Skip));
+        .each(|level| level.on_missing_key(OnMissingKey::Skip));
     let levels = tree.build().unwrap().into_iter();
     let other = Policy::tree("other")
         .level("org", key::header("x-a"), FixedWindow::per_day(9))

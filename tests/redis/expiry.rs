@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, Store};
+use tower_ratelimit::store::{Backend, Charge, Store};
 use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
 
 use crate::scene::{MINUTE, ask, daily, every, keys, limiter, store, until};
@@ -273,12 +273,12 @@ async fn under_a_lower_limit_a_state_lives_longer_from_the_first_denial_on() {
         assert_eq!(state(), kept);
         // Each verb does that, and so does a request with a limit of its own.
         server.ask(&["PEXPIRE", &key, "1000000"]);
-        assert_eq!(after.take_up_to("ann", 1).await.unwrap().0, 0);
+        assert_eq!(after.acquire_up_to("ann", 1).await.unwrap().0, 0);
         assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());
         server.ask(&["PEXPIRE", &key, "1000000"]);
-        let ledger = store.open(&[many.into()]).unwrap();
+        let backend = store.open(&[many.into()]).unwrap();
         let charge = Charge::new(0, "ann".into_key(), 1).under(Limit::new(10, 10));
-        let denied = ledger.decide(&[charge]).wait().await.unwrap();
+        let denied = backend.decide(&[charge]).wait().await.unwrap();
         assert!(!denied.is_allowed());
         assert!((reset - 10_000..=reset + 1).contains(&ttl()), "{}", ttl());
         assert_eq!(state(), kept);

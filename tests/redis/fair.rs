@@ -277,9 +277,9 @@ impl<'a> Pair<'a> {
             Verb::TakeUpTo(asker, most) => {
                 let key = self.key(asker);
                 let redis = self.redis.plan(asker.plan);
-                let (taken, told) = self.wait_for(redis.take_up_to(key, most));
+                let (taken, told) = self.wait_for(redis.acquire_up_to(key, most));
                 let memory = self.memory.plan(asker.plan);
-                let (expected, in_memory) = memory.take_up_to(key, most).now();
+                let (expected, in_memory) = memory.acquire_up_to(key, most).now();
                 prop_assert_eq!(taken, expected);
                 self.same(&told, &in_memory)
             }

@@ -15,7 +15,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::key::{self, Key};
 use tower_ratelimit::middleware::Deadline;
-use tower_ratelimit::store::{Ledger as _, Store as _};
+use tower_ratelimit::store::{Backend as _, Store as _};
 use tower_ratelimit::{LeakyQueue, ManualClock, Micros, Policy, RateLimitLayer};
 
 use crate::scene::{PATIENCE, store};

@@ -87,7 +87,7 @@ async fn what_fails_on_a_full_server_has_changed_nothing() {
 async fn a_server_that_refuses_writes_is_away_though_it_answers_with_denials() {
     let server = Server::start(&[]);
     // No slot ends by itself.
-    let builder = patient().nodes(1).slot_life(60 * MINUTE);
+    let builder = patient().nodes(1).slot_ttl(60 * MINUTE);
     let store = builder.open(server.url()).unwrap();
     let policy = at_once(6).on_store_failure(OnStoreFailure::Local);
     let builder = Limiter::builder().policy(policy).store(store);

@@ -97,7 +97,7 @@ fn in_a_cluster_a_server_that_is_away_lets_no_slot_of_the_others_end() {
             &["CONFIG", "SET", "cluster-require-full-coverage", "no"],
         );
     }
-    let store = over(patient().slot_life(LIFE), &cluster);
+    let store = over(patient().slot_ttl(LIFE), &cluster);
     let node = Node::new(&store, [at_once(1)]);
     // On each server more than are renewed at once.
     let sets = (0..300).map(|key| {
@@ -164,7 +164,7 @@ fn bare_commands(server: &Server, sets: &[String]) -> f64 {
 fn ten_thousand_slots_are_renewed_in_one_call_that_takes_less_than_their_commands_alone() {
     const KEYS: u64 = 100;
     let server = Server::start(&[]);
-    let store = patient().slot_life(3 * LIFE).open(server.url()).unwrap();
+    let store = patient().slot_ttl(3 * LIFE).open(server.url()).unwrap();
     let node = Node::new(&store, [at_once(100)]);
     for _ in 0..100 {
         let each = (0..KEYS).map(|key| node.limiter.reserve(key, 1).into_future());

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tower_ratelimit::limiter::Reservation;
-use tower_ratelimit::store::{Lease, Ledger as _, Store as _};
+use tower_ratelimit::store::{Backend as _, Lease, Store as _};
 use tower_ratelimit::{Limiter, RedisStore};
 
 use crate::scene::{PATIENCE, ask, cluster_store, daily, limiter, over, patient, store, used};

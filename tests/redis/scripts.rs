@@ -75,10 +75,14 @@ async fn the_available_units_are_taken_in_one_call() {
         let name = policy.name().to_owned();
         let store = store(&server).clock(ManualClock::new());
         let limiter = limiter(&store, [policy, daily("other", 100)]);
-        assert_eq!(limiter.take_up_to("bob", 3).await.unwrap().0, 3, "{name}");
+        assert_eq!(
+            limiter.acquire_up_to("bob", 3).await.unwrap().0,
+            3,
+            "{name}"
+        );
         for (most, taken) in [(4, 4), (9, 6), (9, 0)] {
             let (before, texts) = scripts_run(&server);
-            let (units, decision) = limiter.take_up_to("ann", most).await.unwrap();
+            let (units, decision) = limiter.acquire_up_to("ann", most).await.unwrap();
             assert_eq!(units, taken, "{name}");
             assert_eq!(decision.is_allowed(), taken > 0, "{name}");
             assert_eq!(scripts_run(&server), (before + 1, texts), "{name}");

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, Ledger, Store};
+use tower_ratelimit::store::{Backend, Charge, Store};
 use tower_ratelimit::{Decision, Limiter, ManualClock, Policy, StoreError};
 
 use crate::scene::{
@@ -110,9 +110,9 @@ async fn requests_of_different_limits_share_a_call() {
     let store = store(&server);
     for policy in every(8, 60 * MINUTE) {
         let name = policy.name().to_owned();
-        let ledger = store.open(&[policy.into()]).unwrap();
+        let backend = store.open(&[policy.into()]).unwrap();
         let charge = |key: u32| Charge::new(0, key.into_key(), 1);
-        let warm = ledger.decide(&[charge(0)]).wait().await.unwrap();
+        let warm = backend.decide(&[charge(0)]).wait().await.unwrap();
         assert!(warm.is_allowed());
         let (before, _) = scripts_run(&server);
         let limits = [None, Some(2), Some(5), Some(9)];
@@ -121,7 +121,7 @@ async fn requests_of_different_limits_share_a_call() {
             limit.map_or(charge(7), |limit| charge(7).under(limit))
         });
         let asked: Vec<_> = charges
-            .map(|charge| tokio::spawn(ledger.decide(&[charge]).wait()))
+            .map(|charge| tokio::spawn(backend.decide(&[charge]).wait()))
             .collect();
         let mut used = 0;
         for (number, asked) in asked.into_iter().enumerate() {

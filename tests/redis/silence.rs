@@ -121,7 +121,7 @@ async fn units_that_another_node_gives_back_are_available_at_the_next_attempt() 
     assert!(here.check("ann", 1).await.unwrap().is_allowed());
     assert!(!here.check("ann", 1).await.unwrap().is_allowed());
     elsewhere.refund("ann", 1).await.unwrap();
-    let taken = timeout(PATIENCE, here.take_up_to("ann", 1)).await;
+    let taken = timeout(PATIENCE, here.acquire_up_to("ann", 1)).await;
     let (taken, _) = taken.expect("it is not asked over and over").unwrap();
     assert_eq!(taken, 1);
 }

@@ -30,7 +30,7 @@ pub(crate) fn at_once(most: u32) -> Policy {
 }
 
 pub(crate) fn short_lived(server: &Server) -> RedisStore {
-    patient().slot_life(LIFE).open(server.url()).unwrap()
+    patient().slot_ttl(LIFE).open(server.url()).unwrap()
 }
 
 /// Returns the name of the set of slots of this key.
@@ -120,7 +120,7 @@ async fn two_nodes_never_serve_more_than_the_limit_and_leave_nothing_behind() {
 fn a_node_that_dies_frees_its_slots_within_one_life() {
     let server = Server::start(&[]);
     let line = Proxy::start(&server);
-    let store = patient().slot_life(LIFE).open(line.url()).unwrap();
+    let store = patient().slot_ttl(LIFE).open(line.url()).unwrap();
     // Each node has connections of its own.
     let (dying, other) = (
         Node::new(&store, [at_once(2)]),
@@ -162,7 +162,7 @@ fn slots_of_a_node_that_has_died_are_free_beside_those_of_a_node_that_lives() {
     let server = Server::start(&[]);
     let store = short_lived(&server);
     let line = Proxy::start(&server);
-    let through = patient().slot_life(LIFE).open(line.url()).unwrap();
+    let through = patient().slot_ttl(LIFE).open(line.url()).unwrap();
     let (dying, other) = (
         Node::new(&through, [at_once(2)]),
         Node::new(&store, [at_once(2)]),
@@ -183,7 +183,7 @@ fn slots_of_a_dead_node_end_within_a_life_though_the_clock_has_stepped_back() {
     let server = Server::start(&[]);
     let clock = ManualClock::new();
     let line = Proxy::start(&server);
-    let through = patient().slot_life(LIFE).open(line.url()).unwrap();
+    let through = patient().slot_ttl(LIFE).open(line.url()).unwrap();
     let node = |store: RedisStore| Node::new(&store.clock(clock.clone()), [at_once(2)]);
     let (dying, other) = (node(through), node(short_lived(&server)));
     assert!(dying.takes(7) && dying.takes(7));
@@ -221,7 +221,7 @@ async fn a_request_that_goes_away_while_it_asks_again_holds_no_slot() {
     let server = Server::start(&[]);
     let mut proxy = Proxy::start(&server);
     // Nothing ends by itself.
-    let store = patient().slot_life(Duration::from_secs(3_600));
+    let store = patient().slot_ttl(Duration::from_secs(3_600));
     let store = store.open(proxy.url()).unwrap();
     let at_once = at_once(1)
         .key(key::global())
@@ -319,7 +319,7 @@ fn a_slot_that_is_given_back_outside_of_its_runtime_is_free_at_once_or_within_a_
         (node, held)
     };
     // Nothing ends by itself.
-    let lasting = patient().slot_life(Duration::from_secs(3_600));
+    let lasting = patient().slot_ttl(Duration::from_secs(3_600));
     let lasting = lasting.open(server.url()).unwrap();
     let (node, held) = take(&lasting);
     let set = set_of(&lasting, 7);

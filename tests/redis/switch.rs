@@ -47,10 +47,10 @@ fn a_client_that_takes_what_there_is_gets_nothing_while_a_denial_is_remembered()
             let store = RedisStore::builder().deadline(PATIENCE);
             let store = store.open(server.url()).unwrap();
             let limiter = limiter(&store, [daily("a", 1)]);
-            assert_eq!(limiter.take_up_to("ann", 1).await.unwrap().0, 1);
-            assert_eq!(limiter.take_up_to("ann", 1).await.unwrap().0, 0);
+            assert_eq!(limiter.acquire_up_to("ann", 1).await.unwrap().0, 1);
+            assert_eq!(limiter.acquire_up_to("ann", 1).await.unwrap().0, 0);
             lose(&server, &store).await;
-            let took = limiter.take_up_to("ann", 1).await.unwrap();
+            let took = limiter.acquire_up_to("ann", 1).await.unwrap();
             let peeked = limiter.peek("ann", 1).await.unwrap();
             assert!(!peeked.is_allowed() && peeked.is_degraded());
             took
@@ -75,12 +75,12 @@ async fn while_the_server_is_away_what_there_is_here_is_taken() {
     lose(&server, &store).await;
     for (limiter, expected) in limiters.iter().zip([[4, 4], [4, 1]]) {
         for units in expected {
-            let (taken, decision) = limiter.take_up_to("ann", 4).await.unwrap();
+            let (taken, decision) = limiter.acquire_up_to("ann", 4).await.unwrap();
             assert_eq!(taken, units);
             assert!(decision.is_allowed() && decision.is_degraded());
         }
         limiter.block("ann", PATIENCE).await.unwrap_err();
-        let (taken, decision) = limiter.take_up_to("ann", 4).await.unwrap();
+        let (taken, decision) = limiter.acquire_up_to("ann", 4).await.unwrap();
         assert_eq!((taken, decision.is_allowed()), (0, false));
     }
 }

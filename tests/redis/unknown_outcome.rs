@@ -51,7 +51,7 @@ async fn each_verb_arrives(answer: ScriptedReply, deadline: Duration) -> bool {
             2 => assert_unavailable(limiter.settle(&key, 1).await),
             3 => assert_unavailable(limiter.reset(&key).await),
             4 => assert_unavailable(limiter.block(&key, Duration::from_secs(1)).await),
-            _ => assert_unavailable(limiter.take_up_to(&key, 3).await),
+            _ => assert_unavailable(limiter.acquire_up_to(&key, 3).await),
         }
     }
     let scripts = server.scripts();

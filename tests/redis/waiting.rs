@@ -10,7 +10,7 @@ use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::policy::Http;
 use tower_ratelimit::response::Refusal;
-use tower_ratelimit::store::{Amendment, Charge, Departure, Ledger, Store};
+use tower_ratelimit::store::{Amendment, Backend, Charge, Departure, Store};
 use tower_ratelimit::{
     AnchoredWindow, LeakyQueue, ManualClock, Micros, OnStoreFailure, Policy, RateLimitLayer,
     RedisStore, key,
@@ -103,18 +103,18 @@ async fn the_last_turns_of_a_queue_are_given_back_and_the_store_says_whether_the
     let server = Server::start(&[]);
     let clock = ManualClock::at(START);
     let queue = Policy::new("queue", LeakyQueue::per_second(3).places(9));
-    let ledger = store(&server)
+    let backend = store(&server)
         .clock(clock.clone())
         .open(&[queue.into()])
         .unwrap();
     let charge = |cost| Charge::new(0, "ann".into_key(), cost);
     let take = async |cost| {
-        let told = ledger.decide(&[charge(cost)]).wait().await.unwrap();
+        let told = backend.decide(&[charge(cost)]).wait().await.unwrap();
         told.iter().next().unwrap().1.delay().as_micros()
     };
     let give_back = async |cost, after: u64| {
         let begins = Micros::new(START.get() + after);
-        ledger
+        backend
             .amend(&[charge(cost)], Amendment::GiveBack(Departure::at(begins)))
             .wait()
             .await

@@ -154,7 +154,7 @@ async fn blocks_that_a_node_has_made_or_met_hold() {
         assert_eq!(told.is_allowed(), !is_blocked, "{key}");
         let names: Vec<_> = told.policies().map(|(name, _)| name).collect();
         assert_eq!(names.len(), 1 + usize::from(is_blocked), "{key}: {names:?}");
-        // Another ledger has seen no key.
+        // Another backend has seen no key.
         assert!(open.check(key, 1).await.unwrap().is_allowed());
     }
     // The block holds here, and no other node knows it.

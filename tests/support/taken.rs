@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, Taken};
+use tower_ratelimit::store::{Amendment, Backend, Charge, Taken};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, FixedWindow, Gcra, LeakyBucket, ManualClock, Micros, SlidingLog,
     SlidingSlots, SlidingWindow, TokenBucket,
@@ -25,27 +25,27 @@ fn windows() -> [Algorithm; 5] {
 
 /// Returns a request took two of five, and its window ended before they could be given back. So two were given back of
 /// what others had taken in the next window, and seven passed in it.
-pub(crate) async fn nothing_is_given_back_of_a_window_that_has_ended<L: Ledger>(
+pub(crate) async fn nothing_is_given_back_of_a_window_that_has_ended<L: Backend>(
     clock: &ManualClock,
     open: impl Fn(&[Rule]) -> L,
 ) {
     for algorithm in windows() {
         clock.set_micros(START);
-        let ledger = open(&[Rule::new(algorithm.name(), algorithm)]);
+        let backend = open(&[Rule::new(algorithm.name(), algorithm)]);
         let charge = |cost| Charge::new(0, "ann".into_key(), cost);
         let take = async |cost| {
             let charge = charge(cost);
-            let outcomes = ledger.decide(&[charge]).wait().await.unwrap();
+            let outcomes = backend.decide(&[charge]).wait().await.unwrap();
             assert!(outcomes.is_allowed(), "{algorithm}");
             Taken::of(&charge, &algorithm, &outcomes)
         };
         let amend = async |amendment| {
-            let reply = ledger.amend(&[charge(2)], amendment);
+            let reply = backend.amend(&[charge(2)], amendment);
             reply.wait().await.unwrap();
         };
         let take_back = async |taken| amend(Amendment::TakeBack(taken)).await;
         let used = async || {
-            let outcomes = ledger.peek(&[charge(0)]).wait().await.unwrap();
+            let outcomes = backend.peek(&[charge(0)]).wait().await.unwrap();
             outcomes.iter().next().unwrap().1.used()
         };
         let taken = take(2).await;
@@ -76,7 +76,7 @@ pub(crate) async fn nothing_is_given_back_of_a_window_that_has_ended<L: Ledger>(
 
 /// Returns a program that adds up wrongly settles more than any limit, again and again. Nothing overflows, and a client that waits
 /// as it is told passes.
-pub(crate) async fn whatever_a_request_cost_the_wait_that_is_told_is_true<L: Ledger>(
+pub(crate) async fn whatever_a_request_cost_the_wait_that_is_told_is_true<L: Backend>(
     clock: &ManualClock,
     open: impl Fn(&[Rule]) -> L,
 ) {
@@ -88,13 +88,13 @@ pub(crate) async fn whatever_a_request_cost_the_wait_that_is_told_is_true<L: Led
     ];
     for algorithm in windows().into_iter().chain(buckets) {
         clock.set_micros(START);
-        let ledger = open(&[Rule::new(algorithm.name(), algorithm)]);
+        let backend = open(&[Rule::new(algorithm.name(), algorithm)]);
         let charge = |cost| Charge::new(0, "ann".into_key(), cost);
-        let decide = async || ledger.decide(&[charge(1)]).wait().await.unwrap();
+        let decide = async || backend.decide(&[charge(1)]).wait().await.unwrap();
         let charged = decide().await;
         let taken = Taken::of(&charge(1), &algorithm, &charged);
         for _ in 0..3 {
-            let settled = ledger.amend(&[charge(u32::MAX)], Amendment::Add(taken));
+            let settled = backend.amend(&[charge(u32::MAX)], Amendment::Add(taken));
             settled.wait().await.unwrap();
         }
         let denied = decide().await;

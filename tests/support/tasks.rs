@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tower_ratelimit::RedisStore;
-use tower_ratelimit::store::{Ledger as _, Store as _};
+use tower_ratelimit::store::{Backend as _, Store as _};
 
 /// The tasks of the test's runtime and of a store's own.
 pub(crate) struct Tasks {

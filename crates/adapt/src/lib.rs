@@ -60,4 +60,4 @@ pub use self::kernel::{Cpu, Kernel, Memory, Pressure, Resource};
 pub use self::load::{Load, Loads};
 pub use self::signal::{FromFn, Signal, from_fn};
 pub use self::task::{Adapt, AdaptBuilder};
-pub use self::traffic::{Failures, InFlight, Latency, Passage, Traffic};
+pub use self::traffic::{Failures, InFlight, InFlightGuard, Latency, Traffic};

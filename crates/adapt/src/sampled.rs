@@ -8,7 +8,7 @@ use http_body::Body;
 use tower_ratelimit::middleware::GuardedBody;
 
 use crate::guarded::Sampling;
-use crate::{Passage, Permit, Sample};
+use crate::{InFlightGuard, Permit, Sample};
 
 /// Classifies the answer of any service.
 pub(crate) type Classify<T, E> = dyn Fn(Result<&T, &E>) -> Sample + Send + Sync;
@@ -39,7 +39,7 @@ impl Learn for Permit {
     }
 }
 
-impl Learn for Passage {
+impl Learn for InFlightGuard {
     fn learn(&mut self, sample: Sample) {
         match sample {
             Sample::Served => self.answered(),
@@ -98,7 +98,7 @@ impl<R: Body, E> Sampling<Response<R>, E> for Sampled<Permit, ClassifyHead> {
 }
 
 /// The same, where no closure classifies answers.
-impl<R: Body, E> Sampling<Response<R>, E> for Option<Passage> {
+impl<R: Body, E> Sampling<Response<R>, E> for Option<InFlightGuard> {
     type Response = Response<GuardedBody<R, Self>>;
 
     #[inline]

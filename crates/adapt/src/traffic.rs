@@ -109,16 +109,16 @@ impl Traffic {
     }
 
     /// Begins a request. It is in flight until the guard is dropped. Its latency is the time until it is
-    /// [answered](Passage::answered), or it counts as failed.
+    /// [answered](InFlightGuard::answered), or it counts as failed.
     #[inline]
-    pub fn begin(&self) -> Passage {
+    pub fn begin(&self) -> InFlightGuard {
         let counts = Arc::clone(&self.0.counts);
         let under_way = self.under_way();
         if under_way > counts.peak.load(Ordering::Relaxed) {
             counts.peak.fetch_max(under_way, Ordering::Relaxed);
         }
         let stands_for = counts.stands_for(counts.begun(under_way));
-        Passage {
+        InFlightGuard {
             timed: stands_for.map(|requests| Timed {
                 began: Instant::now(),
                 requests,
@@ -180,7 +180,7 @@ impl fmt::Debug for Traffic {
 /// A request in flight. A request that is dropped without an answer, as when its client has gone away, counts
 /// as neither answered nor failed.
 #[derive(Debug)]
-pub struct Passage {
+pub struct InFlightGuard {
     counts: Arc<Counts>,
     timed: Option<Timed>,
 }
@@ -198,7 +198,7 @@ impl fmt::Debug for Counts {
     }
 }
 
-impl Passage {
+impl InFlightGuard {
     /// Records that the request is answered. It stays in flight until the guard is dropped, at the end of its
     /// body.
     #[inline]

@@ -338,7 +338,7 @@ impl<'w> Reader<'_, 'w> {
             return None;
         }
         let its = at.some_of(UNKEYED);
-        let without_limit = at.some_of(&["on_store_failure", "unleased", "adapt"]);
+        let without_limit = at.some_of(&["on_store_failure", "lease", "adapt"]);
         let policy = unkeyed(state, Some(own), &without_limit)?;
         let mode = mode(table.get("mode").or_else(|| its.get("mode")));
         Some((policy.mode(mode), mode))

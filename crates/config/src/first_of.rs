@@ -14,7 +14,7 @@ use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{MemoryLedger, Payers, Store};
+use tower_ratelimit::store::{MemoryBackend, Payers, Store};
 
 /// Policies of which the first that has room is charged.
 #[derive(Clone, Debug)]
@@ -277,9 +277,9 @@ fn with(layer: RateLimitLayerBuilder, groups: &[(FirstOf, At<'_>)]) -> RateLimit
 struct Like(Payers);
 
 impl Store for Like {
-    type Ledger = MemoryLedger;
+    type Backend = MemoryBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<MemoryLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<MemoryBackend, ConfigError> {
         MemoryStore::new().open(policies)
     }
 

@@ -46,7 +46,7 @@ impl Fields for LevelFields {
 const OF_TENANTS: [&str; 3] = ["fair", "weights", "active_for"];
 
 /// What cannot be the same for all levels.
-const OF_A_LEVEL: [&str; 2] = ["key", "was"];
+const OF_A_LEVEL: [&str; 2] = ["key", "renamed_from"];
 
 /// What a level with a share has from the level above.
 const OF_A_LIMIT: [&str; 16] = [

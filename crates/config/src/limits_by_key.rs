@@ -55,7 +55,7 @@ pub(super) static KEY_LIMITS: Vocabulary<()> = Vocabulary(&[
     setting("other")
         .says("The limit of all other keys.")
         .together(Shape::Named("limit")),
-    setting("keys_are")
+    setting("key_type")
         .says(
             "The kind of the keys in the table; the default is addresses for an address key, and \
              text otherwise.",
@@ -63,21 +63,21 @@ pub(super) static KEY_LIMITS: Vocabulary<()> = Vocabulary(&[
         .together(Shape::Word(&KINDS)),
 ]);
 
-static KINDS: [(&str, KeysAre); 3] = [
-    ("text", KeysAre::Text),
-    ("number", KeysAre::Number),
-    ("address", KeysAre::Address),
+static KINDS: [(&str, KeyType); 3] = [
+    ("text", KeyType::Text),
+    ("number", KeyType::Number),
+    ("address", KeyType::Address),
 ];
 
 /// The meaning of the keys of a table.
 #[derive(Clone, Copy, Debug)]
-enum KeysAre {
+enum KeyType {
     Text,
     Number,
     Address,
 }
 
-impl KeysAre {
+impl KeyType {
     /// Reads a key, and returns it with its text in messages.
     fn read(self, name: Name<'_>, at: &At<'_>) -> Option<(Key, String)> {
         match self {
@@ -108,20 +108,20 @@ pub(super) fn key_limits(
     is_address: bool,
 ) -> Option<KeyLimits> {
     let table = at.table(&KEY_LIMITS)?;
-    let keys_are = match table.get("keys_are") {
+    let key_type = match table.get("key_type") {
         Some(at) => at.one_of(&KINDS)?,
-        None if is_address => KeysAre::Address,
-        None => KeysAre::Text,
+        None if is_address => KeyType::Address,
+        None => KeyType::Text,
     };
     let mut limits = KeyLimits::new();
     if let Some(keys) = table.get("keys") {
-        limits = exact_keys(keys, policy, own, keys_are)?;
+        limits = exact_keys(keys, policy, own, key_type)?;
     }
     if let Some(prefixes) = table.get("prefixes") {
         for (name, at) in prefixes.entries()? {
             if name.text.is_empty() {
                 at.refuse_name::<()>(name, "an empty prefix is every key; use `other`");
-            } else if !matches!(keys_are, KeysAre::Text) {
+            } else if !matches!(key_type, KeyType::Text) {
                 at.refuse_name::<()>(name, "only keys of text have prefixes");
             } else if let Some(limit) = limit(&at, policy, own) {
                 at.gives(policy, LimitRule::Prefix(name.text.into()));
@@ -139,7 +139,7 @@ pub(super) fn key_limits(
 }
 
 /// Reads the limits of exact keys. Two spellings of one key, such as of an address, are a mistake.
-fn exact_keys(keys: &At<'_>, policy: &str, own: Own<'_>, are: KeysAre) -> Option<KeyLimits> {
+fn exact_keys(keys: &At<'_>, policy: &str, own: Own<'_>, are: KeyType) -> Option<KeyLimits> {
     let mut limits = KeyLimits::new();
     let mut seen: HashMap<Key, String> = HashMap::new();
     for (name, at) in keys.entries()? {

@@ -141,10 +141,10 @@ fn warn_of_unmentioned(policies: &[Declared<'_>], plans: &[(Name<'_>, At<'_>)]) 
         if follows.is_some_and(|whole| mentioned.contains(whole)) {
             mentioned.insert(name);
         }
-        if !mentioned.contains(name.as_str()) && table.get("for_all_plans").is_none() {
+        if !mentioned.contains(name.as_str()) && table.get("ignore_plans").is_none() {
             table.at.warn(
                 "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
-                 for_all_plans = true",
+                 ignore_plans = true",
             );
         }
     }

@@ -76,7 +76,7 @@ fn check_name(name: Name<'_>, at: &At<'_>, names: &mut Names) {
 
 /// Checks that the state of a renamed policy does not belong to another policy.
 fn check_first_name(declared: &Declared<'_>, taken: &mut Names) {
-    let Some(was) = declared.table.get("was") else {
+    let Some(was) = declared.table.get("renamed_from") else {
         return;
     };
     let Value::Text(text) = &was.node.value else {
@@ -84,7 +84,7 @@ fn check_first_name(declared: &Declared<'_>, taken: &mut Names) {
     };
     let own = (text.clone(), was.place());
     if text.eq_ignore_ascii_case(&declared.name) {
-        was.warn("the policy has this name already; leave `was` out");
+        was.warn("the policy has this name already; leave `renamed_from` out");
     } else if let Some((_, before)) = taken.insert(text.to_ascii_lowercase(), own) {
         was.refuse::<()>(format!(
             "{} is the name of a state already ({before}); name a policy that is there no more, and in one place",

@@ -17,7 +17,7 @@ use super::limits::{Own, QUOTA, algorithm};
 use super::limits_by_key::{KEY_LIMITS, check_paths, key_limits, operations};
 use super::money::{shown, unit};
 use super::shape::{AMOUNT, CONDITIONS, Shape};
-use super::terms::{HEAVIEST_KEYS, PENALTY, heaviest_keys, penalty};
+use super::terms::{PENALTY, TOP_KEYS, penalty, top_keys};
 use super::tree::Value;
 use super::vocabulary::{FUNCTION, Vocabulary, setting};
 use super::walk::{At, TableAt};
@@ -25,7 +25,7 @@ use tower_ratelimit::__internal::AnyKey;
 use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::LimitRule;
 use tower_ratelimit::key::{self, Head};
-use tower_ratelimit::policy::{Http, Mode, NoKey, OnStoreFailure, Policy, Unsettled};
+use tower_ratelimit::policy::{Http, Mode, OnAbandoned, OnMissingKey, OnStoreFailure, Policy};
 use tower_ratelimit::usage::Money;
 
 pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
@@ -109,9 +109,9 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
             let mode = at.one_of(&MODES)?;
             Some(it.with(|policy| policy.mode(mode)))
         }),
-    setting("was")
+    setting("renamed_from")
         .says("The name under which the policy began, if it has been renamed.")
-        .text(|it, name| it.with(|policy| policy.was(name))),
+        .text(|it, name| it.with(|policy| policy.renamed_from(name))),
     setting("soft")
         .says("Lets requests over the limit go on, marked.")
         .flag(|it| it.with(Policy::soft)),
@@ -127,17 +127,17 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 }
             }))
         }),
-    setting("no_key")
+    setting("on_missing_key")
         .says("What happens to requests without a key: a word, or the status of their refusal.")
         .of(
             Shape::Any(&[Shape::Word(&NO_KEY), Shape::Integer]),
             |it, at| {
-                let no_key = if at.is_text() {
+                let on_missing_key = if at.is_text() {
                     at.one_of(&NO_KEY)?
                 } else {
-                    NoKey::Refuse(status(at)?)
+                    OnMissingKey::Refuse(status(at)?)
                 };
-                Some(it.with(|policy| policy.no_key(no_key)))
+                Some(it.with(|policy| policy.on_missing_key(on_missing_key)))
             },
         ),
     setting("on_store_failure")
@@ -152,12 +152,15 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("wait_places")
         .says("How many requests of a key may wait.")
         .integer(|it, places| it.with(|policy| policy.wait_places(places))),
-    setting("unleased")
-        .says("Has the store decide on each request, where it leases units to nodes.")
-        .flag(|it| it.with(Policy::unleased)),
-    setting("for_all_plans")
+    setting("lease")
+        .says("`false` has the store decide on each request, where it leases units to nodes.")
+        .of(Shape::Flag, |it, at| {
+            let is_leased = at.flag()?;
+            Some(if is_leased { it } else { it.with(Policy::without_lease) })
+        }),
+    setting("ignore_plans")
         .says("Says that the policy has one limit under all plans.")
-        .flag(|it| it.with(Policy::for_all_plans)),
+        .flag(|it| it.with(Policy::ignore_plans)),
     setting("penalty")
         .says("Blocks a key that the policy has refused too often.")
         .of(Shape::Table(&PENALTY), |it, at| {
@@ -167,13 +170,13 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("most")
         .says("The most that a request may cost.")
         .of(AMOUNT, Draft::most),
-    setting("heaviest_keys")
+    setting("top_keys")
         .says("The number of heaviest keys in a snapshot; the default is none.")
         .of(
-            Shape::Any(&[Shape::Integer, Shape::Table(&HEAVIEST_KEYS)]),
+            Shape::Any(&[Shape::Integer, Shape::Table(&TOP_KEYS)]),
             |it, at| {
-                let keys = heaviest_keys(at)?;
-                Some(it.with(|policy| policy.heaviest_keys(keys)))
+                let keys = top_keys(at)?;
+                Some(it.with(|policy| policy.top_keys(keys)))
             },
         ),
     setting("reserve")
@@ -228,7 +231,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
             let ends_so = ending(at)?;
             Some(it.with(|policy| policy.refund_when(move |ending| ends_so(ending))))
         }),
-    setting("unless_settled")
+    setting("on_abandoned")
         .says("The cost of a request that ends without an answer; the default is estimate.")
         .of(
             Shape::Any(&[Shape::Word(&UNSETTLED), AMOUNT]),
@@ -236,9 +239,9 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
                 let unsettled = if at.is_text() && !it.is_amount(at) {
                     at.one_of(&UNSETTLED)?
                 } else {
-                    Unsettled::Units(at.units(it.counts.unit)?)
+                    OnAbandoned::Units(at.units(it.counts.unit)?)
                 };
-                Some(it.with(|policy| policy.unless_settled(unsettled)))
+                Some(it.with(|policy| policy.on_abandoned(unsettled)))
             },
         ),
     setting("limit_by")
@@ -329,7 +332,10 @@ pub(super) static MODES: [(&str, Mode); 3] = [
     ("off", Mode::Off),
 ];
 
-static NO_KEY: [(&str, NoKey); 2] = [("shared", NoKey::Shared), ("skip", NoKey::Skip)];
+static NO_KEY: [(&str, OnMissingKey); 2] = [
+    ("shared", OnMissingKey::Shared),
+    ("skip", OnMissingKey::Skip),
+];
 
 static ON_STORE_FAILURE: [(&str, OnStoreFailure); 3] = [
     ("local", OnStoreFailure::Local),
@@ -337,9 +343,9 @@ static ON_STORE_FAILURE: [(&str, OnStoreFailure); 3] = [
     ("refuse", OnStoreFailure::Refuse),
 ];
 
-static UNSETTLED: [(&str, Unsettled); 2] = [
-    ("estimate", Unsettled::Estimate),
-    ("nothing", Unsettled::Nothing),
+static UNSETTLED: [(&str, OnAbandoned); 2] = [
+    ("estimate", OnAbandoned::Estimate),
+    ("nothing", OnAbandoned::Nothing),
 ];
 
 /// A policy for a layer, and the same for a limiter, whose caller passes the key.
@@ -452,7 +458,7 @@ pub(super) const UNKEYED: &[&str] = &[
     "up_to",
     "mode",
     "on_store_failure",
-    "unleased",
+    "lease",
     "hours",
     "zone",
     "start",
@@ -615,7 +621,7 @@ impl Draft {
             );
         }
         if self.policy.as_ref().shapes() {
-            let fields = settles.iter().chain(&["unless_settled"]);
+            let fields = settles.iter().chain(&["on_abandoned"]);
             for at in fields.filter_map(|field| table.get(field)) {
                 at.refuse::<()>(
                     "the places of a queue are not settled; leave it out, and let another policy count the cost",

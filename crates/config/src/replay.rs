@@ -127,7 +127,7 @@ impl Replay {
             Trial::Denied(decision) => Replayed::Refused(decision),
             Trial::Waits(decision) => Replayed::Waits(decision),
             Trial::Forbidden => Replayed::Forbidden,
-            Trial::NoKey => Replayed::WithoutKey,
+            Trial::OnMissingKey => Replayed::WithoutKey,
             // A file has no resolver in a replay, and the store in this process answers at once.
             Trial::Exempt | Trial::Unknown => Replayed::Exempt,
         }

@@ -4,9 +4,9 @@ use super::shape::Shape;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::At;
 use tower_ratelimit::algorithm::Algorithm;
-use tower_ratelimit::policy::{HeaviestKeys, Penalty, Policy};
+use tower_ratelimit::policy::{Penalty, Policy, TopKeys};
 
-pub(super) static HEAVIEST_KEYS: Vocabulary<()> = Vocabulary(&[
+pub(super) static TOP_KEYS: Vocabulary<()> = Vocabulary(&[
     setting("most")
         .says("The number of keys, from 1 to 1000.")
         .together(Shape::Integer),
@@ -15,7 +15,7 @@ pub(super) static HEAVIEST_KEYS: Vocabulary<()> = Vocabulary(&[
         .together(Shape::Word(&SHOWN)),
 ]);
 
-type Show = fn(&At<'_>, HeaviestKeys) -> HeaviestKeys;
+type Show = fn(&At<'_>, TopKeys) -> TopKeys;
 
 static SHOWN: [(&str, Show); 3] = [
     ("hashed", hashed),
@@ -24,11 +24,11 @@ static SHOWN: [(&str, Show); 3] = [
 ];
 
 /// Reads how many of the heaviest keys a snapshot tells, and how.
-pub(super) fn heaviest_keys(at: &At<'_>) -> Option<HeaviestKeys> {
+pub(super) fn top_keys(at: &At<'_>) -> Option<TopKeys> {
     if !at.is_table() {
         return most(at).map(|keys| hashed(at, keys));
     }
-    let table = at.table(&HEAVIEST_KEYS)?;
+    let table = at.table(&TOP_KEYS)?;
     let keys = table
         .need("most", "say how many keys are told, such as most = 10")
         .and_then(most);
@@ -39,16 +39,16 @@ pub(super) fn heaviest_keys(at: &At<'_>) -> Option<HeaviestKeys> {
     Some(show(at, keys?))
 }
 
-fn hashed(at: &At<'_>, keys: HeaviestKeys) -> HeaviestKeys {
+fn hashed(at: &At<'_>, keys: TopKeys) -> TopKeys {
     match &at.common().secret {
         Some(secret) => keys.hashed(secret),
         None => keys,
     }
 }
 
-fn most(at: &At<'_>) -> Option<HeaviestKeys> {
+fn most(at: &At<'_>) -> Option<TopKeys> {
     match at.integer()? {
-        most @ 1..=1_000 => Some(HeaviestKeys::new(most)),
+        most @ 1..=1_000 => Some(TopKeys::new(most)),
         most => at.refuse(format!("{most} keys cannot be told; give 1 to 1000")),
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 /// It is logged once per process, with its code and the line of code that corrects it. A diagnostic of many
 /// subjects is logged once for each of the last 500. A request without a key because of it is answered with
 /// `500 Internal Server Error`, which says nothing of the cause, unless the policy's
-/// [`NoKey`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/enum.NoKey.html) says otherwise.
+/// [`OnMissingKey`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/enum.OnMissingKey.html) says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
     code: &'static str,

@@ -36,7 +36,7 @@ pub struct RedisStoreBuilder {
     prefix: String,
     deadline: Duration,
     remember_denials_for: Duration,
-    slot_life: Duration,
+    slot_ttl: Duration,
     lease: Option<Lease>,
     /// `None` unless it was set.
     nodes: Option<NodeCount>,
@@ -105,7 +105,7 @@ impl RedisStore {
             prefix: PREFIX.to_owned(),
             deadline: DEADLINE,
             remember_denials_for: REMEMBERED,
-            slot_life: SLOT_LIFE,
+            slot_ttl: SLOT_LIFE,
             lease: None,
             nodes: None,
             nodes_at_least: None,
@@ -154,9 +154,9 @@ impl RedisStoreBuilder {
     /// free after it. When the server is away for longer, slots end while their requests go on: they are
     /// taken again when it is back, even above the limit, and the log says so
     /// ([`TRL027`](tower_ratelimit_core::diagnostics)). All nodes have to set the same time.
-    pub fn slot_life(self, life: Duration) -> Self {
+    pub fn slot_ttl(self, life: Duration) -> Self {
         Self {
-            slot_life: life,
+            slot_ttl: life,
             ..self
         }
     }
@@ -170,7 +170,7 @@ impl RedisStoreBuilder {
     ///
     /// These ask the server as without leases:
     ///
-    /// - a policy with [`unleased`](tower_ratelimit_core::Policy::unleased);
+    /// - a policy with [`without_lease`](tower_ratelimit_core::Policy::without_lease);
     /// - a queue, `Concurrency`, a limit by calendar or by hours, and a policy with a penalty, a reserve,
     ///   waiting requests, or a limit of less than 8 units at once: the log names these once
     ///   ([`TRL035`](tower_ratelimit_core::diagnostics));
@@ -393,11 +393,11 @@ impl RedisStoreBuilder {
                 remedy,
             ));
         }
-        if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&self.slot_life) {
+        if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&self.slot_ttl) {
             let remedy = "give a length from a second to an hour";
             return Err(ConfigError::new(
-                "slot_life",
-                format_args!("{:?}", self.slot_life),
+                "slot_ttl",
+                format_args!("{:?}", self.slot_ttl),
                 remedy,
             ));
         }
@@ -429,7 +429,7 @@ impl RedisStoreBuilder {
             link,
             prefix,
             remember_denials_for: self.remember_denials_for,
-            slot_life: self.slot_life,
+            slot_ttl: self.slot_ttl,
             lease,
             opened: Arc::default(),
             epochs: Arc::new(KeyEpochs::default()),

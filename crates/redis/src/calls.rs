@@ -1,4 +1,4 @@
-//! The calls of a ledger: which script runs for a verb, with which keys and arguments.
+//! The calls of a backend: which script runs for a verb, with which keys and arguments.
 
 use std::fmt::Display;
 use std::iter::once;

@@ -60,7 +60,7 @@ impl Counting {
         let (nodes, least) = (self.nodes.clone(), self.least);
         let counting = count(Arc::downgrade(link), Arc::clone(prefix), nodes, least);
         if link.background.spawn(counting).is_err() {
-            // Without a thread nothing counts, and the next ledger tries again.
+            // Without a thread nothing counts, and the next backend tries again.
             self.has_begun.store(false, Ordering::Relaxed);
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct Leases {
     small_limits: SmallLimits,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
-    /// Changes through any ledger of the store, other than by requests.
+    /// Changes through any backend of the store, other than by requests.
     changes: Arc<KeyEpochs>,
     /// The units to give back of evicted pairs.
     returns: Mutex<Vec<LeaseRequest>>,

@@ -7,7 +7,7 @@
 //   `store/alternatives.rs` of the core has the same choice, for `store/shared` and for what is answered.
 // - `fair.lua` is the driver for requests under limits that are divided among tenants: `shares.lua` of the core has the rule.
 //   `fair_amend.lua` settles and gives back under such limits.
-// - `ledger.rs` calls the script. Simultaneous requests share a call (`batcher.rs`), and so do settlements; `query.rs` and
+// - `backend.rs` calls the script. Simultaneous requests share a call (`batcher.rs`), and so do settlements; `query.rs` and
 //   `settlement.rs` make the calls.
 // - `server.rs` has the connection to a server. `cluster.rs` has a connection to each primary, and a view of the slots.
 // - `lease/` is the rule by which a node takes several units at once: `lease.lua` at the server, and `pair.rs` at the node. It does no
@@ -15,6 +15,7 @@
 //   `leases.rs` keeps the pairs of a node, and `lending.rs` asks for units and gives them back.
 // - `background.rs` is the thread of a store.
 mod address;
+mod backend;
 mod background;
 mod batcher;
 mod builder;
@@ -33,7 +34,6 @@ mod in_use;
 mod lease;
 mod lease_options;
 mod leases;
-mod ledger;
 mod lending;
 mod link;
 mod node;
@@ -88,9 +88,9 @@ use tower_ratelimit_core::key::IntoKey;
 use tower_ratelimit_core::policy::Policy;
 use tower_ratelimit_core::store::{Availability, NodeCount, Payers, Store};
 
+pub use self::backend::RedisBackend;
 pub use self::builder::RedisStoreBuilder;
 pub use self::lease_options::Lease;
-pub use self::ledger::RedisLedger;
 
 /// Keeps state in Redis or Valkey, where many nodes share it.
 ///
@@ -138,7 +138,7 @@ pub struct RedisStore {
     /// Counts the nodes, if that was asked for.
     counting: Option<Arc<Counting>>,
     remember_denials_for: Duration,
-    slot_life: Duration,
+    slot_ttl: Duration,
     /// The longest life of a leased unit, or `None` if no unit is leased.
     lease: Option<Micros>,
     opened: Arc<Mutex<Vec<Weak<Calls>>>>,
@@ -211,13 +211,13 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    type Ledger = RedisLedger;
+    type Backend = RedisBackend;
 
     fn is_shared(&self) -> bool {
         true
     }
 
-    /// `None`: its ledgers handle an outage by themselves.
+    /// `None`: its backends handle an outage by themselves.
     fn availability(&self) -> Option<Availability> {
         None
     }
@@ -246,7 +246,7 @@ impl Store for RedisStore {
         }
     }
 
-    fn open(&self, given: &[Policy]) -> Result<RedisLedger, ConfigError> {
+    fn open(&self, given: &[Policy]) -> Result<RedisBackend, ConfigError> {
         check_names(given.iter().map(Policy::name))?;
         check_hours(given)?;
         let counted = given
@@ -274,7 +274,7 @@ impl Store for RedisStore {
             ),
             take: Script::of(&rules, include_str!("take.lua")),
             renew: Script::of(&in_use, include_str!("renew.lua")),
-            in_use: SlotsInUse::new(self.slot_life),
+            in_use: SlotsInUse::new(self.slot_ttl),
             amendments: UnderWay::default(),
             denials: self.denials(),
             epochs: Arc::clone(&self.epochs),
@@ -289,12 +289,12 @@ impl Store for RedisStore {
         opened.retain(|calls| calls.strong_count() > 0);
         opened.push(Arc::downgrade(&calls));
         drop(opened);
-        Ok(RedisLedger::new(calls))
+        Ok(RedisBackend::new(calls))
     }
 }
 
 impl RedisStore {
-    /// Creates the leases of a ledger for these policies.
+    /// Creates the leases of a backend for these policies.
     fn leases(&self, policies: &[Policy], terms: Box<[Option<Terms>]>) -> Leases {
         let clock = NodeClock::new(self.clock.clone());
         let terms = (terms, SmallLimits::new(policies));

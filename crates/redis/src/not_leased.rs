@@ -14,7 +14,7 @@ const NOT_LEASED: Diagnostic = Diagnostic::new(
     "TRL035",
     "",
     "units of a policy are not leased, and each of its requests asks Redis",
-    "say `.unleased()` on the policy if that is meant; in a file of limits: `unleased = true` of the policy",
+    "say `.without_lease()` on the policy if that is meant; in a file of limits: `lease = false` of the policy",
 );
 
 /// For how long units of each policy are leased; `None` where they are not.

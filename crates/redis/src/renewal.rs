@@ -26,8 +26,8 @@ const LOST: Diagnostic = Diagnostic::new(
     "TRL027",
     "",
     "slots of requests in flight were lost in Redis and taken again, so that more requests than the limit may be in flight for a while",
-    "let slots last longer than the store is away, `RedisStoreBuilder::slot_life`, and see why it was; \
-     in a file of limits: `slot_life = \"2min\"` under `[store]`",
+    "let slots last longer than the store is away, `RedisStoreBuilder::slot_ttl`, and see why it was; \
+     in a file of limits: `slot_ttl = \"2min\"` under `[store]`",
 );
 
 const NOT_RENEWED: Diagnostic = Diagnostic::new(
@@ -220,17 +220,17 @@ mod tests {
     use redis::FromRedisValue;
 
     use super::*;
-    use crate::{RedisLedger, RedisStore};
+    use crate::{RedisBackend, RedisStore};
     use tower_ratelimit_core::algorithm::Concurrency;
     use tower_ratelimit_core::key::IntoKey;
     use tower_ratelimit_core::policy::Policy;
-    use tower_ratelimit_core::store::{Amendment, Ledger, Store};
+    use tower_ratelimit_core::store::{Amendment, Backend, Store};
     use tower_ratelimit_testing::servers::redis::Server;
 
     /// Takes a slot of the only policy.
-    async fn take(ledger: &RedisLedger) -> Charge {
+    async fn take(backend: &RedisBackend) -> Charge {
         let charge = Charge::new(0, 7_u64.into_key(), 1).holding(Slot::unique());
-        let decided = ledger.decide(&[charge]).wait().await;
+        let decided = backend.decide(&[charge]).wait().await;
         assert!(decided.unwrap().is_allowed());
         charge
     }
@@ -245,32 +245,32 @@ mod tests {
         // Nothing is renewed by itself, and nothing ends.
         let store = RedisStore::builder()
             .deadline(Duration::from_secs(20))
-            .slot_life(Duration::from_secs(3_600));
+            .slot_ttl(Duration::from_secs(3_600));
         let store = store.open(server.url()).unwrap();
         let policy = Policy::new("at once", Concurrency::of(2));
         let set = store.store_key(&policy, 7_u64);
-        let ledger = store.open(&[policy]).unwrap();
-        let calls = ledger.calls();
+        let backend = store.open(&[policy]).unwrap();
+        let calls = backend.calls();
         let members = || ask::<u64>(&server, &["ZCARD", &set]);
-        let [stays, goes] = [take(&ledger).await, take(&ledger).await];
+        let [stays, goes] = [take(&backend).await, take(&backend).await];
 
         let listed = calls.in_use.to_be_renewed().unwrap();
         assert_eq!((listed.len(), members()), (2, 2));
-        let released = ledger.amend(&[goes], Amendment::Release);
+        let released = backend.amend(&[goes], Amendment::Release);
         released.wait().await.unwrap();
         assert_eq!(members(), 1);
         assert_eq!(calls.renew_slots(listed).await, 0);
         assert_eq!(members(), 1);
 
         // One that is lost in the same moment is told.
-        let goes = take(&ledger).await;
+        let goes = take(&backend).await;
         let listed = calls.in_use.to_be_renewed().unwrap();
         let _: u64 = ask(&server, &["DEL", &set]);
-        let released = ledger.amend(&[goes], Amendment::Release);
+        let released = backend.amend(&[goes], Amendment::Release);
         released.wait().await.unwrap();
         assert_eq!(calls.renew_slots(listed).await, 1);
         assert_eq!(members(), 1);
-        let released = ledger.amend(&[stays], Amendment::Release);
+        let released = backend.amend(&[stays], Amendment::Release);
         released.wait().await.unwrap();
         assert_eq!(members(), 0);
     }

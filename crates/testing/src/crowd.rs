@@ -8,7 +8,7 @@ use super::{Broken, Stage};
 use tower_ratelimit_core::__internal::answered;
 use tower_ratelimit_core::algorithm::{Algorithm, AnchoredWindow, TokenBucket};
 use tower_ratelimit_core::key::Key;
-use tower_ratelimit_core::store::{Charge, Ledger, Store};
+use tower_ratelimit_core::store::{Backend, Charge, Store};
 
 pub(super) const CROWD: &str =
     "of many requests at once exactly as many are allowed as the limit says";
@@ -30,12 +30,12 @@ pub(super) async fn exactly_the_limit<S: Store>(stage: &Stage<S>) -> Result<(), 
                 continue;
             };
             let scene = stage.scene(CROWD, &algorithms)?;
-            let ledger = Arc::new(scene.ledger);
-            let allowed = crowd(&ledger, key, algorithms.len(), in_threads).await?;
+            let backend = Arc::new(scene.backend);
+            let allowed = crowd(&backend, key, algorithms.len(), in_threads).await?;
             let peeks: Vec<_> = (0..algorithms.len())
                 .map(|policy| Charge::new(policy, key, 0))
                 .collect();
-            let outcomes = answered(&peeks, ledger.peek(&peeks).wait().await);
+            let outcomes = answered(&peeks, backend.peek(&peeks).wait().await);
             let outcomes = outcomes.map_err(|error| Broken::failed(CROWD, &error))?;
             let used: Vec<u32> = outcomes.iter().map(|(_, outcome)| outcome.used()).collect();
             if allowed != TASKS || used.iter().any(|used| *used != TASKS) {
@@ -53,21 +53,21 @@ pub(super) async fn exactly_the_limit<S: Store>(stage: &Stage<S>) -> Result<(), 
     Ok(())
 }
 
-async fn crowd<L: Ledger>(
-    ledger: &Arc<L>,
+async fn crowd<L: Backend>(
+    backend: &Arc<L>,
     key: Key,
     policies: usize,
     in_threads: bool,
 ) -> Result<u32, Broken> {
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
-        let ledger = Arc::clone(ledger);
+        let backend = Arc::clone(backend);
         let asks = async move {
             let mut allowed = 0;
             for _ in 0..EACH {
                 let charges = (0..policies).map(|policy| Charge::new(policy, key, 1));
                 let charges: Vec<_> = charges.collect();
-                let outcomes = answered(&charges, ledger.decide(&charges).wait().await)?;
+                let outcomes = answered(&charges, backend.decide(&charges).wait().await)?;
                 allowed += u32::from(outcomes.is_allowed());
             }
             Ok(allowed)

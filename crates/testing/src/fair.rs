@@ -6,7 +6,7 @@ use super::{Broken, Stage};
 use tower_ratelimit_core::algorithm::TokenBucket;
 use tower_ratelimit_core::key::{IntoKey, Key};
 use tower_ratelimit_core::policy::{Fair, Policy};
-use tower_ratelimit_core::store::{Charge, Ledger, Store};
+use tower_ratelimit_core::store::{Backend, Charge, Store};
 
 pub(super) const SHARES: &str =
     "a limit that is divided is that of all tenants, and what belongs to one of them stays for it";
@@ -21,8 +21,8 @@ pub(super) async fn are_kept<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     }
     let open = |bucket| {
         let policy = Policy::new("conformance-fair", bucket).fair(Fair::new());
-        let ledger = stage.store.open(&[policy]);
-        ledger.map_err(|error| Broken::refused(SHARES, &error))
+        let backend = stage.store.open(&[policy]);
+        backend.map_err(|error| Broken::refused(SHARES, &error))
     };
     let [together, each] = stage.keys("fair", 2)[..] else {
         return Ok(());
@@ -44,13 +44,13 @@ pub(super) async fn are_kept<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     let Some(clock) = &stage.clock else {
         return Ok(());
     };
-    let ledger = open(TokenBucket::per_second(10))?;
+    let backend = open(TokenBucket::per_second(10))?;
     let (mut hogged, mut others) = (0, 0);
     for step in 0..20 * OF_HOG {
         clock.advance(Duration::from_secs(1) / OF_HOG);
-        hogged += u32::from(passes(&ledger, tenant(each, "hog")).await?);
+        hogged += u32::from(passes(&backend, tenant(each, "hog")).await?);
         if step % (OF_HOG / OF_OTHER) == 0 {
-            others += u32::from(passes(&ledger, tenant(each, "ann")).await?);
+            others += u32::from(passes(&backend, tenant(each, "ann")).await?);
         }
     }
     // A bucket of ten a second, and what was in it at first.
@@ -67,8 +67,8 @@ fn tenant(shared: Key, name: &str) -> Key {
     Key::branch(shared, &[name.into_key()])
 }
 
-async fn passes(ledger: &impl Ledger, key: Key) -> Result<bool, Broken> {
-    let answer = ledger.decide(&[Charge::new(0, key, 1)]).wait().await;
+async fn passes(backend: &impl Backend, key: Key) -> Result<bool, Broken> {
+    let answer = backend.decide(&[Charge::new(0, key, 1)]).wait().await;
     let outcomes = answer.map_err(|error| Broken::failed(SHARES, &error))?;
     Ok(outcomes.iter().all(|(_, outcome)| outcome.is_allowed()))
 }

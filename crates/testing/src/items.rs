@@ -18,7 +18,7 @@ use tower_ratelimit_core::error::StoreError;
 use tower_ratelimit_core::key::Key;
 use tower_ratelimit_core::policy::Policy;
 use tower_ratelimit_core::store::{
-    Change, Changed, Charge, Items, Ledger, Reply, SharedLedger, SharedStore, Store,
+    Backend, Change, Changed, Charge, Items, Reply, SharedBackend, SharedStore, Store,
 };
 
 type AnyItems = Arc<dyn Items>;
@@ -70,8 +70,8 @@ async fn overlap(items: &AnyItems, keys: &[Key], right: Vec<u32>) -> Result<(), 
         items: Arc::clone(items),
         meanwhile: Arc::new(meanwhile),
     });
-    let ledger = open(OVERLAP, &watched, all.len())?;
-    let _ = ledger.decide(&all).wait().await.map_err(failed)?;
+    let backend = open(OVERLAP, &watched, all.len())?;
+    let _ = backend.decide(&all).wait().await.map_err(failed)?;
     let task = rivals.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(task) = task else {
         return Err(Broken::new(OVERLAP, "the change was not applied"));
@@ -96,7 +96,7 @@ async fn overlap(items: &AnyItems, keys: &[Key], right: Vec<u32>) -> Result<(), 
 /// Charges on another thread, and waits up to [`PATIENCE`] until that is done.
 fn come_between(
     runtime: &Handle,
-    rival: Arc<SharedLedger<AnyItems>>,
+    rival: Arc<SharedBackend<AnyItems>>,
     charge: [Charge; 1],
 ) -> JoinHandle<Result<(), StoreError>> {
     let (done, is_done) = mpsc::channel();
@@ -135,10 +135,10 @@ pub(super) async fn the_expired_is_forgotten<S: Store>(
     });
     let window = AnchoredWindow::new(1, Duration::from_millis(100));
     let window = window.map_err(|error| Broken::refused(EXPIRY, &error))?;
-    let ledger = SharedStore::new(watched).open(&[Policy::new("conformance-expiry", window)]);
-    let ledger = ledger.map_err(|error| Broken::refused(EXPIRY, &error))?;
+    let backend = SharedStore::new(watched).open(&[Policy::new("conformance-expiry", window)]);
+    let backend = backend.map_err(|error| Broken::refused(EXPIRY, &error))?;
     for key in stage.keys("expiry", 1) {
-        let _ = ledger
+        let _ = backend
             .decide(&[Charge::new(0, key, 1)])
             .wait()
             .await
@@ -146,7 +146,7 @@ pub(super) async fn the_expired_is_forgotten<S: Store>(
         let mut looks = 0;
         while looks < LOOKS {
             stage.real_time_passes(Duration::from_millis(50)).await;
-            let _ = ledger
+            let _ = backend
                 .peek(&[Charge::new(0, key, 0)])
                 .wait()
                 .await
@@ -165,7 +165,7 @@ fn open(
     law: &'static str,
     items: &AnyItems,
     policies: usize,
-) -> Result<SharedLedger<AnyItems>, Broken> {
+) -> Result<SharedBackend<AnyItems>, Broken> {
     let policies: Vec<_> = (0..policies)
         .map(|place| Policy::new(format!("conformance-{place}"), AnchoredWindow::per_day(9)))
         .collect();

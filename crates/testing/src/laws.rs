@@ -16,7 +16,7 @@ use tower_ratelimit_core::algorithm::{
 };
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::key::{IntoKey, Key};
-use tower_ratelimit_core::store::{Charge, Ledger, Store};
+use tower_ratelimit_core::store::{Backend, Charge, Store};
 
 const STEPS: usize = 60;
 
@@ -72,7 +72,7 @@ pub(super) async fn decides<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     Ok(())
 }
 
-fn cost<L: Ledger>(scene: &mut Scene<L>, algorithm: Algorithm) -> u32 {
+fn cost<L: Backend>(scene: &mut Scene<L>, algorithm: Algorithm) -> u32 {
     let limit = algorithm.limit().unwrap_or(1);
     match scene.random.below(8) {
         0 => 0,
@@ -172,10 +172,10 @@ pub(super) async fn verbs<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
                 4 => scene.unblock(charges).await?,
                 5 if stage.clock.is_some() => scene.settle(charges).await?,
                 5 if settles => scene.settle(&both[..1]).await?,
-                6 => scene.take_up_to(&alike).await?,
-                7 => scene.take_up_to(&[alike[0], alike[1].soft()]).await?,
-                8 => scene.take_up_to(&[alike[0].soft(), alike[1]]).await?,
-                9 => scene.take_up_to(&[alike[0].shadow(), alike[1]]).await?,
+                6 => scene.acquire_up_to(&alike).await?,
+                7 => scene.acquire_up_to(&[alike[0], alike[1].soft()]).await?,
+                8 => scene.acquire_up_to(&[alike[0].soft(), alike[1]]).await?,
+                9 => scene.acquire_up_to(&[alike[0].shadow(), alike[1]]).await?,
                 10 => {
                     let _ = scene.charge(&[alike[0].shadow(), alike[1]]).await?;
                 }
@@ -357,13 +357,13 @@ pub(super) async fn nodes_agree<S: Store>(stage: &Stage<S>) -> Result<(), Broken
     ];
     let mut scene = stage.scene(NODES, &algorithms)?;
     let other = stage.scene(NODES, &algorithms)?;
-    let mut elsewhere = Some(other.ledger);
+    let mut elsewhere = Some(other.backend);
     for key in stage.keys("nodes", 4) {
         for cost in [1, 2, 2, 1] {
             let charges = [Charge::new(0, key, cost), Charge::new(1, key, cost)];
             let _ = scene.charge(&charges).await?;
             if let Some(other) = &mut elsewhere {
-                std::mem::swap(&mut scene.ledger, other);
+                std::mem::swap(&mut scene.backend, other);
             }
         }
     }
@@ -392,7 +392,7 @@ pub(super) async fn nothing_is_forgotten_early<S: Store>(stage: &Stage<S>) -> Re
 /// Returns whether the state of this key was seen to last for most of its time.
 async fn keeps_a_state<S: Store>(
     stage: &Stage<S>,
-    scene: &mut Scene<S::Ledger>,
+    scene: &mut Scene<S::Backend>,
     key: Key,
 ) -> Result<bool, Broken> {
     let charges = [Charge::new(0, key, 1)];

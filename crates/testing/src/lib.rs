@@ -44,7 +44,7 @@
 //!
 //! 1. Every algorithm decides as its step does, at either end of its numbers.
 //! 2. All policies of a request are charged, or none. A soft policy whose limit is exceeded is not charged.
-//! 3. `take_up_to` takes as many units as there are. A key is refunded, settled, reset, blocked and unblocked
+//! 3. `acquire_up_to` takes as many units as there are. A key is refunded, settled, reset, blocked and unblocked
 //!    as requested, under the named policies and no others, and a peek changes nothing.
 //! 4. A key has an override for as long as was asked for, and what was used stays used.
 //! 5. Different keys have different states, whatever clients put into the keys.
@@ -177,7 +177,7 @@ impl<S: Store> Stage<S> {
         &self,
         law: &'static str,
         algorithms: &[Algorithm],
-    ) -> Result<Scene<S::Ledger>, Broken> {
+    ) -> Result<Scene<S::Backend>, Broken> {
         let seed = self.keys.load(Ordering::Relaxed);
         Scene::open(law, &self.store, self.clock.as_ref(), seed, algorithms)
     }

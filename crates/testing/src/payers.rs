@@ -1,6 +1,6 @@
 //! The law of groups of which one policy pays for a request.
 //!
-//! No answer of a ledger names a member that is left alone, so the questions go through a limiter, and the reference is a number
+//! No answer of a backend names a member that is left alone, so the questions go through a limiter, and the reference is a number
 //! of used units for each policy.
 
 use super::random::Random;
@@ -83,7 +83,7 @@ async fn ask(
     takes: bool,
 ) -> Result<(u32, Option<String>), StoreError> {
     let (units, decision) = if takes {
-        limiter.take_up_to(key, cost).await?
+        limiter.acquire_up_to(key, cost).await?
     } else {
         let decision = limiter.check(key, cost).await?;
         (if decision.is_allowed() { cost } else { 0 }, decision)
@@ -124,9 +124,9 @@ fn take(used: &[u32; LIMITS.len()], most: u32) -> (u32, Option<usize>) {
 struct Lent<'s, S>(&'s S);
 
 impl<S: Store> Store for Lent<'_, S> {
-    type Ledger = S::Ledger;
+    type Backend = S::Backend;
 
-    fn open(&self, policies: &[Policy]) -> Result<S::Ledger, ConfigError> {
+    fn open(&self, policies: &[Policy]) -> Result<S::Backend, ConfigError> {
         self.0.open(policies)
     }
 

@@ -66,7 +66,7 @@ impl Reference {
 
     /// Charges as many units as every hard charge grants. Returns how many, and the outcomes of that many, or
     /// of one if there are none.
-    pub(super) fn take_up_to(&mut self, charges: &[Charge], at: Micros) -> (u32, Vec<Expected>) {
+    pub(super) fn acquire_up_to(&mut self, charges: &[Charge], at: Micros) -> (u32, Vec<Expected>) {
         let at_most = |units: u32| -> Vec<Charge> {
             let less = charges.iter().map(|charge| Charge {
                 cost: charge.cost.min(units),

@@ -16,11 +16,11 @@ use tower_ratelimit_core::decision::Outcomes;
 use tower_ratelimit_core::error::{StoreError, StoreErrorKind};
 use tower_ratelimit_core::key::Key;
 use tower_ratelimit_core::policy::Policy;
-use tower_ratelimit_core::store::{Amendment, Charge, Ledger, Store};
+use tower_ratelimit_core::store::{Amendment, Backend, Charge, Store};
 
-/// A ledger and the reference, which get the same questions and have to give the same answers.
+/// A backend and the reference, which get the same questions and have to give the same answers.
 pub(super) struct Scene<L> {
-    pub(super) ledger: L,
+    pub(super) backend: L,
     pub(super) random: Random,
     law: &'static str,
     reference: Reference,
@@ -37,8 +37,8 @@ const SOON: Micros = Micros::from_secs(60);
 /// How many of the latest actions a report shows.
 const SHOWN: usize = 8;
 
-impl<L: Ledger> Scene<L> {
-    pub(super) fn open<S: Store<Ledger = L>>(
+impl<L: Backend> Scene<L> {
+    pub(super) fn open<S: Store<Backend = L>>(
         law: &'static str,
         store: &S,
         clock: Option<&ManualClock>,
@@ -49,9 +49,9 @@ impl<L: Ledger> Scene<L> {
             .zip(algorithms)
             .map(|(place, algorithm)| Policy::new(format!("conformance-{place}"), *algorithm))
             .collect();
-        let ledger = store.open(&policies);
+        let backend = store.open(&policies);
         Ok(Self {
-            ledger: ledger.map_err(|error| Broken::refused(law, &error))?,
+            backend: backend.map_err(|error| Broken::refused(law, &error))?,
             random: Random::new(seed),
             law,
             reference: Reference::new(algorithms.to_vec()),
@@ -62,7 +62,7 @@ impl<L: Ledger> Scene<L> {
     }
 
     pub(super) async fn charge(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
-        let answer = self.ledger.decide(charges).wait().await;
+        let answer = self.backend.decide(charges).wait().await;
         let outcomes = self.recorded("charge", charges, answer)?;
         let expected = self.reference.charge(charges, outcomes.at());
         self.compare(&expected, &outcomes)?;
@@ -71,13 +71,13 @@ impl<L: Ledger> Scene<L> {
         Ok(outcomes)
     }
 
-    pub(super) async fn take_up_to(&mut self, charges: &[Charge]) -> Result<(), Broken> {
-        let (units, answer) = match self.ledger.take_up_to(charges).wait().await {
+    pub(super) async fn acquire_up_to(&mut self, charges: &[Charge]) -> Result<(), Broken> {
+        let (units, answer) = match self.backend.acquire_up_to(charges).wait().await {
             Ok((units, outcomes)) => (units, Ok(outcomes)),
             Err(error) => (0, Err(error)),
         };
         let outcomes = self.recorded("take up to", charges, answer)?;
-        let (right, expected) = self.reference.take_up_to(charges, outcomes.at());
+        let (right, expected) = self.reference.acquire_up_to(charges, outcomes.at());
         self.compare(&expected, &outcomes)?;
         if units != right {
             let seen = format!("{units} units were taken of {right} that there were");
@@ -90,12 +90,12 @@ impl<L: Ledger> Scene<L> {
 
     /// Charges without the reference.
     pub(super) async fn attempt(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
-        let answer = self.ledger.decide(charges).wait().await;
+        let answer = self.backend.decide(charges).wait().await;
         self.recorded("charge", charges, answer)
     }
 
     pub(super) async fn peek(&mut self, charges: &[Charge]) -> Result<Outcomes, Broken> {
-        let answer = self.ledger.peek(charges).wait().await;
+        let answer = self.backend.peek(charges).wait().await;
         let outcomes = self.recorded("peek", charges, answer)?;
         let expected = self.reference.peek(charges, outcomes.at());
         self.compare(&expected, &outcomes)?;
@@ -156,7 +156,7 @@ impl<L: Ledger> Scene<L> {
         before: Micros,
         amend: impl Fn(&mut Reference, Micros),
     ) -> Result<(), Broken> {
-        let answer = self.ledger.peek(charges).wait().await;
+        let answer = self.backend.peek(charges).wait().await;
         let outcomes = self.recorded("peek", charges, answer)?;
         let mut amended = self.reference.clone();
         amend(&mut amended, before);
@@ -183,7 +183,7 @@ impl<L: Ledger> Scene<L> {
         let before = self.peek(charges).await?.at();
         let verb = format!("block for {:?}", length.to_duration());
         self.amend(&verb, charges, Amendment::Block(length)).await?;
-        let answer = self.ledger.peek(charges).wait().await;
+        let answer = self.backend.peek(charges).wait().await;
         let outcomes = self.recorded("peek", charges, answer)?;
         self.reference
             .block(charges, (before, outcomes.at()), length);
@@ -193,7 +193,7 @@ impl<L: Ledger> Scene<L> {
 
     pub(super) async fn unblock(&mut self, charges: &[Charge]) -> Result<(), Broken> {
         let before = self.peek(charges).await?;
-        let answer = self.ledger.amend(charges, Amendment::Unblock).wait().await;
+        let answer = self.backend.amend(charges, Amendment::Unblock).wait().await;
         self.note("unblock", charges);
         let was_blocked = answer.map_err(|error| Broken::failed(self.law, &error))?;
         let still = self.reference.clone();
@@ -212,7 +212,7 @@ impl<L: Ledger> Scene<L> {
     /// Returns whether the store decides requests whose policies count different keys.
     pub(super) async fn counts_several_keys(&mut self, keys: [Key; 2]) -> bool {
         let charges = [Charge::new(0, keys[0], 0), Charge::new(1, keys[1], 0)];
-        let answer = self.ledger.decide(&charges).wait().await;
+        let answer = self.backend.decide(&charges).wait().await;
         !matches!(answer, Err(error) if error.kind() == StoreErrorKind::Unsupported)
     }
 
@@ -271,7 +271,7 @@ impl<L: Ledger> Scene<L> {
         charges: &[Charge],
         amendment: Amendment,
     ) -> Result<(), Broken> {
-        let answer = self.ledger.amend(charges, amendment).wait().await;
+        let answer = self.backend.amend(charges, amendment).wait().await;
         self.note(verb, charges);
         let done = answer.map_err(|error| Broken::failed(self.law, &error))?;
         if !done {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::Request;
 use tower_ratelimit::key::{self, Head, Secret};
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::policy::HeaviestKeys;
+use tower_ratelimit::policy::TopKeys;
 use tower_ratelimit::{
     AnchoredWindow, LeakyQueue, Policy, RateLimitLayer, RedisStore, TokenBucket,
 };
@@ -38,21 +38,21 @@ pub(crate) fn layer() -> Result<RateLimitLayer, Box<dyn Error>> {
     let builder = RateLimitLayer::builder()
         .policy(
             Policy::new("minute", AnchoredWindow::per_minute(10))
-                .heaviest_keys(HeaviestKeys::new(10))
+                .top_keys(TopKeys::new(10))
                 .key(customer()),
         )
         .policy(Policy::new("day", AnchoredWindow::per_day(1_000)).key(customer()))
         // A report is expensive: each customer gets one at a time, and ten may wait.
         .policy(
             Policy::new("reports", LeakyQueue::per_second(2).places(10))
-                .for_all_plans()
+                .ignore_plans()
                 .key(customer())
                 .when(|head| head.path() == "/report"),
         )
         // All customers together, and fewer requests under high load.
         .policy(
             Policy::new("everyone", TokenBucket::per_second(2_000).burst(2_000))
-                .for_all_plans()
+                .ignore_plans()
                 .factor(adapt.factor())
                 .key(key::global()),
         )

@@ -28,7 +28,7 @@ pub enum Trial {
     /// A list denies it.
     Forbidden,
     /// A policy refuses it, because it has no key.
-    NoKey,
+    OnMissingKey,
     /// There is no answer yet: a resolver looks the customer up, or the store is not in this process.
     Unknown,
 }
@@ -52,7 +52,7 @@ impl Enforcer {
             return Trial::Unknown;
         }
         let Ok(charges) = self.charges(&head, finding.as_ref()) else {
-            return Trial::NoKey;
+            return Trial::OnMissingKey;
         };
         if charges.is_empty() {
             return Trial::Exempt;

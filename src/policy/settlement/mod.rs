@@ -16,7 +16,7 @@ pub(crate) use self::settle::{KnownCosts, ReportedCost};
 pub use self::spend::{Cost, Spend};
 
 use self::estimate::Estimate;
-use super::{Http, Policy, Unsettled};
+use super::{Http, OnAbandoned, Policy};
 use crate::error::ConfigError;
 use crate::key::Head;
 use crate::usage::{Usage, UsageReader};
@@ -105,7 +105,7 @@ impl Policy<Http> {
     /// With a limit of five failures, at most five guesses are in flight, whatever their results; while a
     /// client has five in flight, its other requests are refused, including correct ones.
     ///
-    /// A request that ends without an answer costs what [`unless_settled`](Self::unless_settled) says.
+    /// A request that ends without an answer costs what [`on_abandoned`](Self::on_abandoned) says.
     ///
     /// ```
     /// use http::StatusCode;
@@ -140,7 +140,7 @@ impl Policy<Http> {
     pub(crate) fn settles(&self) -> bool {
         let settlement = self.reads.settlement();
         settlement.is_some_and(|settlement| settlement.is_any())
-            || self.rule.if_unsettled() != Unsettled::Estimate
+            || self.rule.if_unsettled() != OnAbandoned::Estimate
     }
 
     /// Rejects settling the places of a queue: a request behind has moved up already, or not.

@@ -5,7 +5,7 @@ use std::thread;
 
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::observe::Snapshot;
-use tower_ratelimit::policy::HeaviestKeys;
+use tower_ratelimit::policy::TopKeys;
 use tower_ratelimit::{Concurrency, FixedWindow, Limiter, LocalLimiter, Policy, TokenBucket};
 
 /// Returns the sum of the outcomes of each policy.
@@ -23,7 +23,7 @@ fn a_refusal_counts_among_the_heaviest_keys_of_the_policy_that_refuses() {
     ] {
         let policy = |name: &str, limit| {
             let policy = Policy::new(name, FixedWindow::per_day(limit));
-            policy.heaviest_keys(HeaviestKeys::new(3))
+            policy.top_keys(TopKeys::new(3))
         };
         let limiter = Limiter::builder()
             .policy(policy("few", 2))
@@ -48,13 +48,13 @@ fn units_that_are_taken_count_among_the_heaviest_keys() {
         .build()
         .unwrap();
     let later = |limiter: &LocalLimiter, most| {
-        let taken = limiter.take_up_to("ann", most).into_future();
+        let taken = limiter.acquire_up_to("ann", most).into_future();
         runtime.block_on(taken).unwrap().0
     };
-    let now = |limiter: &LocalLimiter, most| limiter.take_up_to("ann", most).now().0;
+    let now = |limiter: &LocalLimiter, most| limiter.acquire_up_to("ann", most).now().0;
     for take in [&now as &dyn Fn(&LocalLimiter, u32) -> u32, &later] {
         let policy = Policy::new("mails", FixedWindow::per_day(10));
-        let policy = policy.heaviest_keys(HeaviestKeys::new(3));
+        let policy = policy.top_keys(TopKeys::new(3));
         let limiter = Limiter::builder().policy(policy).build_local().unwrap();
         assert_eq!([7; 3].map(|most| take(&limiter, most)), [7, 3, 0]);
         let snapshot = limiter.snapshot();
@@ -154,9 +154,9 @@ fn charges_and_corrections_are_counted() {
         .policy(Policy::new("mails", FixedWindow::per_day(10)))
         .build_local()
         .unwrap();
-    assert_eq!(limiter.take_up_to("ann", 7).now().0, 7);
-    assert_eq!(limiter.take_up_to("ann", 7).now().0, 3);
-    assert_eq!(limiter.take_up_to("ann", 7).now().0, 0);
+    assert_eq!(limiter.acquire_up_to("ann", 7).now().0, 7);
+    assert_eq!(limiter.acquire_up_to("ann", 7).now().0, 3);
+    assert_eq!(limiter.acquire_up_to("ann", 7).now().0, 0);
     limiter.refund("ann", 3).now();
     limiter.settle("ann", 1).now();
     let snapshot = limiter.snapshot();

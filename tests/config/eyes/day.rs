@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_ratelimit::policy::HeaviestKeys;
+use tower_ratelimit::policy::TopKeys;
 use tower_ratelimit::{Gcra, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy};
 
 /// This many decisions, half of them for keys that occur once, with a snapshot for each second.
@@ -22,7 +22,7 @@ fn an_hour_of_decisions_leaves_no_memory_behind() {
     let clock = ManualClock::new();
     let policy = Policy::new("all", Gcra::per_second(1).burst(2));
     let limiter = Limiter::builder()
-        .policy(policy.heaviest_keys(HeaviestKeys::new(20)))
+        .policy(policy.top_keys(TopKeys::new(20)))
         .store(MemoryStore::new().max_keys(2_048).clock(clock.clone()))
         .build_local()
         .unwrap();

@@ -7,7 +7,7 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_ratelimit::observe::Snapshot;
-use tower_ratelimit::policy::{HeaviestKeys, Settle, Spend};
+use tower_ratelimit::policy::{Settle, Spend, TopKeys};
 use tower_ratelimit::service::Refused;
 use tower_ratelimit::{
     FixedWindow, LeakyQueue, LimitLayer, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer,
@@ -51,7 +51,7 @@ async fn a_layer_counts_what_its_clients_see() {
         .policy(
             Policy::new("user", FixedWindow::per_day(2))
                 .key(user())
-                .no_key(tower_ratelimit::policy::NoKey::Refuse(
+                .on_missing_key(tower_ratelimit::policy::OnMissingKey::Refuse(
                     StatusCode::UNAUTHORIZED,
                 )),
         )
@@ -104,7 +104,7 @@ fn costs(snapshot: &Snapshot, policy: &str) -> (u64, u64, u64) {
 #[tokio::test]
 async fn the_cost_of_a_request_is_counted_when_it_is_settled() {
     let tokens = Policy::new("tokens", FixedWindow::per_day(3_000))
-        .heaviest_keys(HeaviestKeys::new(3).in_the_clear())
+        .top_keys(TopKeys::new(3).in_the_clear())
         .key(user())
         .estimate(1_024)
         .settle(Settle::from_spend());

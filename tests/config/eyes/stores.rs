@@ -94,7 +94,7 @@ fn the_store_in_this_process_tells_its_keys() {
     let keys = snapshot.policy("a").unwrap().keys.unwrap();
     assert!(keys.kept <= keys.most && keys.most < 1_000, "{keys:?}");
     assert!(keys.bytes > 0);
-    let all = keys.kept + keys.forgotten_at_the_bound + keys.counted_together;
+    let all = keys.kept + keys.evicted + keys.overflowed;
     assert_eq!(all, 1_000, "{keys:?}");
     assert_eq!((snapshot.store.kind, snapshot.store.calls), ("memory", 0));
 }

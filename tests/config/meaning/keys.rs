@@ -141,16 +141,16 @@ fn the_address_is_that_which_trusted_proxies_tell() {
 
 #[test]
 fn requests_without_a_key_are_treated_as_the_file_says() {
-    for (no_key, statuses) in [
+    for (on_missing_key, statuses) in [
         ("\"shared\"", [200, 429]),
         ("\"skip\"", [200, 200]),
         ("401", [401, 401]),
     ] {
         let config = config(&format!(
-            "[policies.a]\nquota = \"1/day\"\nkey = {{ header = \"x-a\" }}\nno_key = {no_key}"
+            "[policies.a]\nquota = \"1/day\"\nkey = {{ header = \"x-a\" }}\nno_key = {on_missing_key}"
         ));
         let layer = layer(&config);
         let got = [(); 2].map(|()| send(&layer, get("/")).status);
-        assert_eq!(got, statuses, "{no_key}");
+        assert_eq!(got, statuses, "{on_missing_key}");
     }
 }

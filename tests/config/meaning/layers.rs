@@ -123,11 +123,11 @@ fn a_request_is_explained_in_the_modes_of_policies_and_without_its_key() {
         r#"[policies.refuses]
 quota = "10/minute"
 key = { header = "x-tenant" }
-no_key = 401
+on_missing_key = 401
 [policies.skips]
 quota = "10/minute"
 key = { header = "x-tenant" }
-no_key = "skip"
+on_missing_key = "skip"
 [policies.shadow]
 quota = "20/minute"
 key = "global"

@@ -36,7 +36,7 @@ fn layer() -> RateLimitLayer {
         .policy(Policy::new("minute", minute(10)).key(key::api_key().hashed(&secret)))
         .policy(
             Policy::new("all", TokenBucket::per_second(500).burst(1_000))
-                .for_all_plans()
+                .ignore_plans()
                 .key(key::global()),
         )
         .plans(plans, |head: &Head<'_>| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower::Layer;
-use tower_ratelimit::client::{LearnedLimitError, LearnedLimitLayer};
+use tower_ratelimit::client::{ClientThrottleError, ClientThrottleLayer};
 use tower_ratelimit::key;
 
 use crate::client::server::{Scripted, answer, polled};
@@ -32,7 +32,7 @@ where
     S: tower::Service<
             http::Request<()>,
             Response = http::Response<()>,
-            Error = LearnedLimitError<E>,
+            Error = ClientThrottleError<E>,
         > + Clone,
 {
     let response = tower::ServiceExt::oneshot(client.clone(), request(key, wait)).await;
@@ -41,7 +41,7 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn above_ten_thousand_keys_the_holds_that_end_first_are_forgotten() {
-    let layer = LearnedLimitLayer::new().key(key::header("key"));
+    let layer = ClientThrottleLayer::new().key(key::header("key"));
     let client = layer.layer(refuser());
     // The first ones are held for longest.
     for key in 0..10_000 {
@@ -59,7 +59,9 @@ async fn above_ten_thousand_keys_the_holds_that_end_first_are_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn a_key_with_a_call_is_not_forgotten_and_one_without_room_goes_at_once() {
     let server = Scripted::stuck([]);
-    let layer = LearnedLimitLayer::new().key(key::header("key")).max_keys(2);
+    let layer = ClientThrottleLayer::new()
+        .key(key::header("key"))
+        .max_keys(2);
     let client = layer.layer(server.clone());
     let start = |key| {
         let mut call = polled(tower::ServiceExt::oneshot(client.clone(), request(key, 0)));
@@ -84,7 +86,9 @@ async fn a_key_with_a_call_is_not_forgotten_and_one_without_room_goes_at_once() 
 
 #[tokio::test(start_paused = true)]
 async fn ended_advice_is_forgotten_before_advice_that_holds() {
-    let layer = LearnedLimitLayer::new().key(key::header("key")).max_keys(2);
+    let layer = ClientThrottleLayer::new()
+        .key(key::header("key"))
+        .max_keys(2);
     let client = layer.layer(refuser());
     ask(&client, 1, 60).await;
     ask(&client, 2, 5).await;

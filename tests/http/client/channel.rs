@@ -14,7 +14,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt;
 use tower::Layer;
-use tower_ratelimit::client::{LearnedLimit, LearnedLimitLayer};
+use tower_ratelimit::client::{ClientThrottle, ClientThrottleLayer};
 use tower_ratelimit::clock::{Clock, Micros};
 use tower_ratelimit::key::Key;
 use tower_ratelimit::{AnchoredWindow, MemoryStore, Policy, RateLimitLayer, key};
@@ -39,7 +39,7 @@ impl Clock for HeldClock {
     }
 }
 
-async fn check(client: &HealthClient<LearnedLimit<Channel>>) -> Result<(), Status> {
+async fn check(client: &HealthClient<ClientThrottle<Channel>>) -> Result<(), Status> {
     let request = HealthCheckRequest::default();
     client.clone().check(request).await.map(drop)
 }
@@ -47,13 +47,13 @@ async fn check(client: &HealthClient<LearnedLimit<Channel>>) -> Result<(), Statu
 /// Returns a listener on a free port, and a client that obeys the headers.
 async fn connection() -> (
     TcpListener,
-    LearnedLimitLayer,
-    HealthClient<LearnedLimit<Channel>>,
+    ClientThrottleLayer,
+    HealthClient<ClientThrottle<Channel>>,
 ) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let channel = Channel::from_shared(url).unwrap().connect_lazy();
-    let layer = LearnedLimitLayer::new();
+    let layer = ClientThrottleLayer::new();
     let client = HealthClient::new(layer.layer(channel));
     (listener, layer, client)
 }

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, ServiceExt};
-use tower_ratelimit::client::LearnedLimitLayer;
+use tower_ratelimit::client::ClientThrottleLayer;
 use tower_ratelimit::{RateLimitLayer, TokenBucket, key};
 
 use crate::client::load::Seen;
@@ -35,7 +35,7 @@ async fn three_seconds_of_load_meet_no_more_than_one_refusal_for_each_limit_reac
     let seen = Arc::new(Seen::default());
     let count = Arc::clone(&seen);
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let client = LearnedLimitLayer::new().layer(client.map_response(move |response| {
+    let client = ClientThrottleLayer::new().layer(client.map_response(move |response| {
         count.count(&response);
         response
     }));

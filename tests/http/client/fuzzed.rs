@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Response};
 use proptest::prelude::*;
 use tokio::time::Instant;
 use tower::Layer;
-use tower_ratelimit::client::LearnedLimitLayer;
+use tower_ratelimit::client::ClientThrottleLayer;
 
 use crate::client::server::{Scripted, call};
 
@@ -75,7 +75,7 @@ proptest! {
         runtime.unwrap().block_on(async {
             let answers = u32::try_from(script.len()).unwrap();
             let hold = Duration::from_secs(100);
-            let client = LearnedLimitLayer::new().longest_hold(hold).layer(Scripted::new(script));
+            let client = ClientThrottleLayer::new().max_hold(hold).layer(Scripted::new(script));
             let start = Instant::now();
             for _ in 0..answers {
                 call(&client, "http://a/").await.unwrap();

@@ -8,7 +8,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tower::Layer;
-use tower_ratelimit::client::LearnedLimitLayer;
+use tower_ratelimit::client::ClientThrottleLayer;
 
 use crate::client::server::{Scripted, answer, call, client_of};
 
@@ -114,5 +114,5 @@ async fn a_channel_can_be_wrapped() {
     {
     }
     let channel = Channel::from_static("http://127.0.0.1:1").connect_lazy();
-    serves_grpc(&LearnedLimitLayer::new().layer(channel));
+    serves_grpc(&ClientThrottleLayer::new().layer(channel));
 }

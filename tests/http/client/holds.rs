@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower::Layer;
-use tower_ratelimit::client::{LearnedLimitLayer, host};
+use tower_ratelimit::client::{ClientThrottleLayer, host};
 use tower_ratelimit::key::{self, Head};
 
 use crate::client::server::{Scripted, answer, call, client_of, polled};
@@ -12,7 +12,7 @@ use crate::client::server::{Scripted, answer, call, client_of, polled};
 const SERVER: &str = "http://api.example/";
 
 /// Returns how long the second call is held after this answer to the first.
-async fn held_by(layer: LearnedLimitLayer, status: u16, fields: &[(&str, &str)]) -> Duration {
+async fn held_by(layer: ClientThrottleLayer, status: u16, fields: &[(&str, &str)]) -> Duration {
     let client = layer.layer(Scripted::new([answer(status, fields)]));
     assert_eq!(
         call(&client, SERVER).await.unwrap(),
@@ -52,7 +52,7 @@ async fn further_calls_are_held_until_the_time_told() {
         (200, &[("ratelimit", "\"default\";r=1;t=50")], 0),
         (500, &[], 0),
     ] {
-        let held = held_by(LearnedLimitLayer::new(), status, fields).await;
+        let held = held_by(ClientThrottleLayer::new(), status, fields).await;
         assert_eq!(held, seconds(wait), "{status} {fields:?}");
     }
 }
@@ -61,11 +61,14 @@ async fn further_calls_are_held_until_the_time_told() {
 async fn advice_is_capped() {
     let forever = [("retry-after", "99999999999999")];
     let hour = Duration::from_secs(3_600);
-    assert_eq!(held_by(LearnedLimitLayer::new(), 429, &forever).await, hour);
+    assert_eq!(
+        held_by(ClientThrottleLayer::new(), 429, &forever).await,
+        hour
+    );
     let minute = Duration::from_secs(60);
-    let layer = LearnedLimitLayer::new().longest_hold(minute);
+    let layer = ClientThrottleLayer::new().max_hold(minute);
     assert_eq!(held_by(layer, 429, &forever).await, minute);
-    let years = LearnedLimitLayer::new().longest_hold(Duration::MAX);
+    let years = ClientThrottleLayer::new().max_hold(Duration::MAX);
     let held = held_by(years, 429, &forever).await;
     assert!(held > Duration::from_secs(29 * 365 * 86_400), "{held:?}");
 }
@@ -73,7 +76,7 @@ async fn advice_is_capped() {
 #[tokio::test(start_paused = true)]
 async fn each_server_is_held_alone_and_all_clones_know() {
     let server = Scripted::new([answer(429, &[("retry-after", "7")])]);
-    let layer = LearnedLimitLayer::new();
+    let layer = ClientThrottleLayer::new();
     let client = layer.layer(server.clone());
     assert_eq!(call(&client, SERVER).await.unwrap(), 429);
     let start = Instant::now();
@@ -95,7 +98,7 @@ async fn each_server_is_held_alone_and_all_clones_know() {
 async fn a_key_of_the_callers_own_is_held_apart_and_a_call_without_one_never() {
     let refuse = || answer(429, &[("retry-after", "7")]);
     let server = Scripted::new([refuse(), refuse()]);
-    let layer = LearnedLimitLayer::new().key(key::header("x-token"));
+    let layer = ClientThrottleLayer::new().key(key::header("x-token"));
     let client = layer.layer(server.clone());
     let send = async |token: Option<&str>| {
         let mut request = http::Request::get(SERVER);

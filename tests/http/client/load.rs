@@ -11,7 +11,7 @@ use http_body_util::Empty;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use tower_ratelimit::client::LearnedLimitLayer;
+use tower_ratelimit::client::ClientThrottleLayer;
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
 use tower_ratelimit::response::{Dialect, Reset};
@@ -103,7 +103,7 @@ async fn load(limit: RateLimitLayerBuilder, callers: u64, handler: u64) -> [u64;
             }
         })
     };
-    let client = LearnedLimitLayer::new().layer(server);
+    let client = ClientThrottleLayer::new().layer(server);
     let end = Instant::now() + Duration::from_secs(10);
     let mut calls = JoinSet::new();
     for _ in 0..callers {

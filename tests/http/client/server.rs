@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt};
-use tower_ratelimit::client::{LearnedLimit, LearnedLimitError, LearnedLimitLayer};
+use tower_ratelimit::client::{ClientThrottle, ClientThrottleError, ClientThrottleLayer};
 
 /// Answers in the order of a script, and then with 200 and no headers. It counts its calls, and answers none until it
 /// may.
@@ -70,17 +70,17 @@ pub(crate) fn answer(status: u16, fields: &[(&str, &str)]) -> Response<()> {
     response.body(()).unwrap()
 }
 
-pub(crate) fn client_of(server: &Scripted) -> LearnedLimit<Scripted> {
-    LearnedLimitLayer::new().layer(server.clone())
+pub(crate) fn client_of(server: &Scripted) -> ClientThrottle<Scripted> {
+    ClientThrottleLayer::new().layer(server.clone())
 }
 
 /// Calls a server and returns the status.
 pub(crate) fn call<S, E>(
     client: &S,
     target: &str,
-) -> impl Future<Output = Result<u16, LearnedLimitError<E>>> + use<S, E>
+) -> impl Future<Output = Result<u16, ClientThrottleError<E>>> + use<S, E>
 where
-    S: Service<Request<()>, Response = Response<()>, Error = LearnedLimitError<E>> + Clone,
+    S: Service<Request<()>, Response = Response<()>, Error = ClientThrottleError<E>> + Clone,
 {
     let request = Request::get(target).body(()).unwrap();
     let response = client.clone().oneshot(request);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tower::Layer;
 use tower_ratelimit::ManualClock;
-use tower_ratelimit::client::{LearnedLimitLayer, Reason};
+use tower_ratelimit::client::{ClientThrottleLayer, Reason};
 
 use crate::client::server::{Scripted, answer, call, polled};
 
@@ -22,7 +22,7 @@ fn spent(seconds: u64) -> http::Response<()> {
 #[test]
 fn a_call_goes_when_the_clock_shows_the_end_of_its_hold_and_not_before() {
     let clock = ManualClock::new();
-    let layer = LearnedLimitLayer::new().clock(clock.clone());
+    let layer = ClientThrottleLayer::new().clock(clock.clone());
     let server = Scripted::new([spent(5)]);
     let client = layer.layer(server.clone());
     assert!(polled(call(&client, SERVER)).poll().is_ready());
@@ -43,7 +43,7 @@ fn a_call_goes_when_the_clock_shows_the_end_of_its_hold_and_not_before() {
 #[tokio::test]
 async fn the_clock_wakes_a_call_that_waits() {
     let clock = ManualClock::new();
-    let client = LearnedLimitLayer::new().clock(clock.clone());
+    let client = ClientThrottleLayer::new().clock(clock.clone());
     let client = client.layer(Scripted::new([spent(3_600)]));
     call(&client, SERVER).await.unwrap();
     let waiting = tokio::spawn(async move { call(&client, SERVER).await.is_ok() });
@@ -57,7 +57,7 @@ async fn the_clock_wakes_a_call_that_waits() {
 #[test]
 fn the_wait_of_a_call_is_measured_by_the_clock() {
     let clock = ManualClock::new();
-    let layer = LearnedLimitLayer::new()
+    let layer = ClientThrottleLayer::new()
         .clock(clock.clone())
         .wait_up_to(2 * SECOND);
     let client = layer.layer(Scripted::new([spent(2), spent(9)]));
@@ -80,7 +80,7 @@ fn the_wait_of_a_call_is_measured_by_the_clock() {
 #[test]
 fn a_date_is_read_by_the_clock() {
     let clock = ManualClock::new();
-    let layer = LearnedLimitLayer::new().clock(clock.clone());
+    let layer = ClientThrottleLayer::new().clock(clock.clone());
     // A minute after the midnight at which the clock starts.
     let date = "Mon, 01 Jan 2024 00:01:00 GMT";
     let server = Scripted::new([answer(429, &[("retry-after", date)])]);

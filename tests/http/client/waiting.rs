@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt};
-use tower_ratelimit::client::{LearnedLimitError, LearnedLimitLayer, NotSent, Reason};
+use tower_ratelimit::client::{ClientThrottleError, ClientThrottleLayer, Reason, Throttled};
 
 use crate::client::server::{Scripted, answer, call, client_of, polled};
 
@@ -18,7 +18,7 @@ fn spent(seconds: &str) -> http::Response<()> {
     answer(200, &[("ratelimit", &format!("\"a\";r=0;t={seconds}"))])
 }
 
-fn held<E>(error: &LearnedLimitError<E>) -> &NotSent {
+fn held<E>(error: &ClientThrottleError<E>) -> &Throttled {
     error.not_sent().expect("the server was asked")
 }
 
@@ -51,7 +51,7 @@ async fn waiting_calls_go_in_the_order_in_which_they_came() {
 #[tokio::test(start_paused = true)]
 async fn one_that_may_not_wait_for_so_long_is_told_at_once() {
     let server = Scripted::new([spent("5"), answer(200, &[])]);
-    let layer = LearnedLimitLayer::new().wait_up_to(Duration::from_secs(4));
+    let layer = ClientThrottleLayer::new().wait_up_to(Duration::from_secs(4));
     let client = layer.layer(server.clone());
     call(&client, SERVER).await.unwrap();
     let start = Instant::now();
@@ -69,7 +69,7 @@ async fn one_that_may_not_wait_for_so_long_is_told_at_once() {
 async fn one_whose_wait_becomes_too_long_is_told_when_it_does() {
     // The first after the hold is refused for longer than the second may wait.
     let server = Scripted::new([spent("3"), answer(429, &[("retry-after", "60")])]);
-    let client = LearnedLimitLayer::new()
+    let client = ClientThrottleLayer::new()
         .wait_up_to(Duration::from_secs(10))
         .layer(server.clone());
     call(&client, SERVER).await.unwrap();
@@ -86,7 +86,7 @@ async fn one_whose_wait_becomes_too_long_is_told_when_it_does() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_may_not_wait_is_refused_while_another_goes_ahead() {
     let server = Scripted::stuck([]);
-    let client = LearnedLimitLayer::new()
+    let client = ClientThrottleLayer::new()
         .wait_up_to(Duration::ZERO)
         .layer(server.clone());
     let mut first = polled(call(&client, SERVER));
@@ -98,7 +98,7 @@ async fn a_call_that_may_not_wait_is_refused_while_another_goes_ahead() {
 #[tokio::test(start_paused = true)]
 async fn the_number_of_waiting_calls_is_bounded_and_one_that_leaves_makes_room() {
     let server = Scripted::new([spent("5"), answer(200, &[("ratelimit", "\"a\";r=9;t=1")])]);
-    let client = LearnedLimitLayer::new()
+    let client = ClientThrottleLayer::new()
         .wait_places(2)
         .layer(server.clone());
     call(&client, SERVER).await.unwrap();
@@ -279,7 +279,7 @@ async fn several_that_are_not_polled_hold_up_the_others_for_a_second_each() {
 #[tokio::test(start_paused = true)]
 async fn a_waiting_request_takes_nothing_of_the_inner_service() {
     let server = Scripted::new([spent("5")]);
-    let client = LearnedLimitLayer::new().layer(ConcurrencyLimit::new(server, 1));
+    let client = ClientThrottleLayer::new().layer(ConcurrencyLimit::new(server, 1));
     call(&client, SERVER).await.unwrap();
     let mut waiting = polled(call(&client, SERVER));
     assert!(waiting.poll().is_pending());
@@ -292,7 +292,7 @@ async fn an_error_of_the_server_is_passed_on_and_lets_another_go() {
     let broken = tower::service_fn(async |_: http::Request<()>| {
         Err::<http::Response<()>, _>(std::io::Error::other("no route"))
     });
-    let client = LearnedLimitLayer::new().layer(broken);
+    let client = ClientThrottleLayer::new().layer(broken);
     let start = Instant::now();
     for _ in 0..3 {
         let error = call(&client, SERVER).await.unwrap_err();
@@ -309,7 +309,7 @@ async fn a_server_that_cannot_be_reached_keeps_no_request_waiting_for_long() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         Err::<http::Response<()>, _>(std::io::Error::other("timed out"))
     });
-    let client = LearnedLimitLayer::new().layer(unreachable);
+    let client = ClientThrottleLayer::new().layer(unreachable);
     let start = Instant::now();
     let mut calls = JoinSet::new();
     for _ in 0..100 {

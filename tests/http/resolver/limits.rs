@@ -228,6 +228,6 @@ async fn a_decision_by_name_waits_for_the_plan_of_each_key() {
     let told = rules(&limiter.named([("minute", "eve", 1)]).unwrap().check().now());
     assert_eq!(told, pairs(&[("minute", "plan pro")]));
     assert_eq!(rules(&limiter.peek("leo", 1).await.unwrap()).len(), 2);
-    assert_eq!(limiter.take_up_to("leo", 1).await.unwrap().0, 1);
+    assert_eq!(limiter.acquire_up_to("leo", 1).await.unwrap().0, 1);
     assert_eq!(source.all_begun(), 2);
 }

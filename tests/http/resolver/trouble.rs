@@ -72,7 +72,7 @@ async fn a_request_without_a_known_plan_is_refused_by_choice() {
     assert_eq!(kind(limiter.check("bob", 1).await), unresolved);
     assert_eq!(kind(limiter.peek("bob", 1).await), unresolved);
     assert_eq!(
-        kind(limiter.take_up_to("bob", 1).await.map(|(_, it)| it)),
+        kind(limiter.acquire_up_to("bob", 1).await.map(|(_, it)| it)),
         unresolved
     );
     let named = limiter.named([("minute", "bob", 1)]).unwrap().check();

@@ -18,8 +18,8 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::{Head, IntoKey, JsonFields, Key};
 use tower_ratelimit::middleware::{ReadBody, ReadJsonLayer};
 use tower_ratelimit::plan::{Operations, Plan, Plans};
-use tower_ratelimit::policy::{Mode, NoKey, Penalty, Rule};
-use tower_ratelimit::store::{Charge, Charged, Ledger, MemoryLedger, Reply, Store, Wanted};
+use tower_ratelimit::policy::{Mode, OnMissingKey, Penalty, Rule};
+use tower_ratelimit::store::{Backend, Charge, Charged, MemoryBackend, Reply, Store, Wanted};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy, Quota, RateLimitLayer,
     StoreError, key, policy::Http, usage,
@@ -206,7 +206,7 @@ fn a_plan_by_the_body_is_one_of_all_policies() {
 
 #[test]
 fn a_request_without_a_key_and_one_of_the_deny_list_are_not_read() {
-    let strict = users(1).no_key(NoKey::Refuse(http::StatusCode::UNAUTHORIZED));
+    let strict = users(1).on_missing_key(OnMissingKey::Refuse(http::StatusCode::UNAUTHORIZED));
     let builder = RateLimitLayer::builder().policies([models(9), strict]);
     let layer = builder.deny(|head| head.path() == "/denied");
     let service = Service::of(layer.build().unwrap());
@@ -311,20 +311,20 @@ fn without_an_answer_of_the_store_the_body_is_read() {
 }
 
 /// Denies what it is asked about, and then allows it: another request has given units back in between.
-struct Changing(MemoryLedger);
+struct Changing(MemoryBackend);
 
 #[derive(Clone)]
 struct ChangingStore(MemoryStore);
 
 impl Store for ChangingStore {
-    type Ledger = Changing;
+    type Backend = Changing;
 
     fn open(&self, policies: &[Rule]) -> Result<Changing, ConfigError> {
         self.0.open(policies).map(Changing)
     }
 }
 
-impl Ledger for Changing {
+impl Backend for Changing {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         self.0.charge(charges, wanted, outcomes)
     }

@@ -220,7 +220,7 @@ fn an_estimate_is_a_number_in_the_body_or_the_default() {
             .estimate(500)
             .estimate_with(usage::estimate::json("page.size"))
             .settle(usage::json("rows"));
-        let limits = limits(rows.unless_settled(tower_ratelimit::policy::Unsettled::Estimate));
+        let limits = limits(rows.on_abandoned(tower_ratelimit::policy::OnAbandoned::Estimate));
         let read = ReadJsonLayer::new().number("page.size");
         let seen = Arc::new(Mutex::new(0));
         let note = Arc::clone(&seen);

@@ -52,9 +52,9 @@ async fn a_request_is_decided_here_and_the_store_is_not_asked_after_five_failure
     }
     assert!(!limiter.check("ann", 1).await.unwrap().is_allowed());
     assert!(limiter.peek("bob", 1).await.unwrap().is_degraded());
-    assert_eq!(limiter.take_up_to("bob", 30).await.unwrap().0, 10);
+    assert_eq!(limiter.acquire_up_to("bob", 30).await.unwrap().0, 10);
     limiter.refund("bob", 3).await.unwrap();
-    assert_eq!(limiter.take_up_to("bob", 30).await.unwrap().0, 3);
+    assert_eq!(limiter.acquire_up_to("bob", 30).await.unwrap().0, 3);
     assert_eq!(switch.calls(), calls);
 }
 
@@ -155,7 +155,7 @@ async fn a_write_that_succeeds_ends_a_row_of_failed_writes() {
             switch.answer();
             match kind {
                 "charge" => assert!(limiter.check(key, 1).await.unwrap().is_allowed()),
-                "take" => assert_eq!(limiter.take_up_to(key, 1).await.unwrap().0, 1),
+                "take" => assert_eq!(limiter.acquire_up_to(key, 1).await.unwrap().0, 1),
                 _ => limiter.reset(key).await.unwrap(),
             }
         }

@@ -1,4 +1,4 @@
-//! A ledger of a user of the crate, which implements `charge` alone.
+//! A backend of a user of the crate, which implements `charge` alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,7 +7,9 @@ use std::time::Duration;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
+use tower_ratelimit::store::{
+    Availability, Backend, Charge, Charged, MemoryBackend, Store, Wanted,
+};
 use tower_ratelimit::{ConfigError, Limiter, MemoryStore, StoreError};
 
 use crate::away::{FAILURES, daily};
@@ -25,13 +27,13 @@ struct Own {
 struct Named(Own, Availability);
 
 #[derive(Debug)]
-struct OwnLedger(MemoryLedger, Own);
+struct OwnBackend(MemoryBackend, Own);
 
 impl Store for Own {
-    type Ledger = OwnLedger;
+    type Backend = OwnBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<OwnLedger, ConfigError> {
-        Ok(OwnLedger(self.memory.open(policies)?, self.clone()))
+    fn open(&self, policies: &[Rule]) -> Result<OwnBackend, ConfigError> {
+        Ok(OwnBackend(self.memory.open(policies)?, self.clone()))
     }
 
     fn is_shared(&self) -> bool {
@@ -40,9 +42,9 @@ impl Store for Own {
 }
 
 impl Store for Named {
-    type Ledger = OwnLedger;
+    type Backend = OwnBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<OwnLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<OwnBackend, ConfigError> {
         self.0.open(policies)
     }
 
@@ -51,7 +53,7 @@ impl Store for Named {
     }
 }
 
-impl Ledger for OwnLedger {
+impl Backend for OwnBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         self.1.calls.fetch_add(1, Ordering::SeqCst);
         if self.1.is_away.load(Ordering::SeqCst) {
@@ -106,7 +108,7 @@ async fn a_store_of_your_own_needs_to_do_nothing() {
     assert_eq!(error.kind(), StoreErrorKind::Unsupported);
 }
 
-/// The ledger that was opened first is dropped, and the probe uses another one.
+/// The backend that was opened first is dropped, and the probe uses another one.
 #[tokio::test(start_paused = true)]
 async fn limiters_over_a_store_find_out_together_and_outlive_each_other() {
     let store = Own::default();

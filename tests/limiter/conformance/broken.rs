@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{
-    Amendment, Change, Changed, Charge, Charged, Items, Ledger, MemoryLedger, Payers, Reply,
+    Amendment, Backend, Change, Changed, Charge, Charged, Items, MemoryBackend, Payers, Reply,
     SharedStore, Store, Wanted,
 };
 use tower_ratelimit::{ConfigError, ManualClock, MemoryStore, Micros, StoreError};
@@ -202,22 +202,22 @@ enum What {
 }
 
 #[derive(Debug)]
-struct OtherwiseLedger {
-    ledger: MemoryLedger,
+struct OtherwiseBackend {
+    backend: MemoryBackend,
     what: What,
 }
 
 impl Store for Otherwise {
-    type Ledger = OtherwiseLedger;
+    type Backend = OtherwiseBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<OtherwiseLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<OtherwiseBackend, ConfigError> {
         let own = MemoryStore::new().clock(self.clock.clone());
         let store = match self.what {
             What::EachOpensItsOwn => &own,
             _ => &self.store,
         };
-        Ok(OtherwiseLedger {
-            ledger: store.open(policies)?,
+        Ok(OtherwiseBackend {
+            backend: store.open(policies)?,
             what: self.what,
         })
     }
@@ -234,7 +234,7 @@ fn all_of_the_first(charges: &[Charge]) -> Vec<Charge> {
     all.collect()
 }
 
-impl Ledger for OtherwiseLedger {
+impl Backend for OtherwiseBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         let hard: Vec<_> = charges
             .iter()
@@ -242,35 +242,35 @@ impl Ledger for OtherwiseLedger {
             .collect();
         match self.what {
             What::ChargesOneAfterAnother => {
-                let told = self.ledger.peek_now(charges);
+                let told = self.backend.peek_now(charges);
                 for charge in charges {
-                    let _ = self.ledger.charge_now(&[*charge]);
+                    let _ = self.backend.charge_now(&[*charge]);
                 }
                 Charged::now(charges, Ok(told), outcomes)
             }
-            What::DeniesWithSoft => self.ledger.charge(&hard, wanted, outcomes),
+            What::DeniesWithSoft => self.backend.charge(&hard, wanted, outcomes),
             What::PassesTheFirstOver => {
                 let is_one_of_several = |charge: &&Charge| charge.alternative().is_some();
                 let members = charges.iter().filter(is_one_of_several).count();
                 // The first one is left out.
                 let skipped = usize::from(members > 0);
-                self.ledger.charge(&charges[skipped..], wanted, outcomes)
+                self.backend.charge(&charges[skipped..], wanted, outcomes)
             }
             What::ChargesAnotherMember => {
-                let answer = self.ledger.charge(charges, wanted, outcomes);
+                let answer = self.backend.charge(charges, wanted, outcomes);
                 for charge in charges {
                     let is_told = outcomes.iter().any(|(policy, _)| policy == charge.policy());
                     if outcomes.is_allowed() && !is_told {
-                        let _ = self.ledger.amend_now(&[*charge], Amendment::Settle);
+                        let _ = self.backend.amend_now(&[*charge], Amendment::Settle);
                     }
                 }
                 answer
             }
-            _ => self.ledger.charge(charges, wanted, outcomes),
+            _ => self.backend.charge(charges, wanted, outcomes),
         }
     }
 
-    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+    fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         let half = |charge: &Charge| {
             let half = Charge::new(charge.policy(), charge.key(), charge.cost().div_ceil(2));
             if charge.is_soft() { half.soft() } else { half }
@@ -278,15 +278,15 @@ impl Ledger for OtherwiseLedger {
         match self.what {
             What::TakesHalf => {
                 let halves: Vec<_> = charges.iter().map(half).collect();
-                self.ledger.take_up_to(&halves)
+                self.backend.acquire_up_to(&halves)
             }
             What::TakesAtOnceOrNot => {
-                let outcomes = self.ledger.charge_now(charges);
+                let outcomes = self.backend.charge_now(charges);
                 let most = charges.iter().map(Charge::cost).max().unwrap_or(0);
                 let units = if outcomes.is_allowed() { most } else { 0 };
                 Reply::Now(Ok((units, outcomes)))
             }
-            _ => self.ledger.take_up_to(charges),
+            _ => self.backend.acquire_up_to(charges),
         }
     }
 
@@ -294,7 +294,7 @@ impl Ledger for OtherwiseLedger {
         if self.what == What::PeekCharges {
             return self.decide(charges);
         }
-        self.ledger.peek(charges)
+        self.backend.peek(charges)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
@@ -307,39 +307,39 @@ impl Ledger for OtherwiseLedger {
             | (What::UnblocksNothing, Amendment::Unblock) => return Reply::Now(Ok(true)),
             (What::SaysItIsNotDone, Amendment::Refund) => return Reply::Now(Ok(false)),
             (What::SaysAllWereBlocked, Amendment::Unblock) => {
-                self.ledger.amend_now(charges, amendment).unwrap();
+                self.backend.amend_now(charges, amendment).unwrap();
                 return Reply::Now(Ok(true));
             }
             (What::SaysNoneWasBlocked, Amendment::Unblock) => {
-                self.ledger.amend_now(charges, amendment).unwrap();
+                self.backend.amend_now(charges, amendment).unwrap();
                 return Reply::Now(Ok(false));
             }
             (What::RefundsAll, Amendment::Refund) => Amendment::Reset,
             (What::RefundsAllOfTheFirst, Amendment::Refund)
             | (What::SettlesAllOfTheFirst, Amendment::Settle) => {
-                return self.ledger.amend(&all, amendment);
+                return self.backend.amend(&all, amendment);
             }
             (What::OverridesForever, Amendment::Override(limit, _)) => {
                 Amendment::Override(limit, Micros::LONGEST)
             }
             (What::BlocksForever, Amendment::Block(_)) => Amendment::Block(Micros::LONGEST),
             (What::ResetsBlocks, Amendment::Reset) => {
-                self.ledger.amend_now(charges, Amendment::Unblock).unwrap();
+                self.backend.amend_now(charges, Amendment::Unblock).unwrap();
                 amendment
             }
             (What::ResetsOverrides, Amendment::Reset) => {
-                let ended = self.ledger.amend_now(charges, Amendment::EndOverride);
+                let ended = self.backend.amend_now(charges, Amendment::EndOverride);
                 ended.unwrap();
                 amendment
             }
             _ => amendment,
         };
-        self.ledger.amend(charges, instead)
+        self.backend.amend(charges, instead)
     }
 }
 
 #[tokio::test]
-async fn each_mistake_of_a_ledger_is_found() {
+async fn each_mistake_of_a_backend_is_found() {
     for (what, law) in [
         (What::EachOpensItsOwn, "share its state"),
         (What::ChargesOneAfterAnother, "all policies"),

@@ -9,7 +9,7 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::{Builder, Runtime};
 use tower_ratelimit::limiter::Reservation;
-use tower_ratelimit::policy::Unsettled;
+use tower_ratelimit::policy::OnAbandoned;
 use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, ManualClock, MemoryStore, OnStoreFailure, Policy, RedisStore,
@@ -189,7 +189,7 @@ fn a_settlement_does_the_same_in_every_store_whatever_becomes_of_the_key() {
     let store = store.open(server.url()).unwrap().clock(clock.clone());
     let sides = hourly(LIMIT).map(|algorithm| {
         let policy = Policy::new("units", algorithm)
-            .unless_settled(Unsettled::Units(3))
+            .on_abandoned(OnAbandoned::Units(3))
             .on_store_failure(OnStoreFailure::Refuse);
         let builder = Limiter::builder().policy(policy);
         let clock = clock.clone();

@@ -12,7 +12,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_ratelimit::policy::{Ending, Settle, Spend, Unsettled};
+use tower_ratelimit::policy::{Ending, OnAbandoned, Settle, Spend};
 use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer, key};
 
 use crate::outcomes::endings::{PLENTY, layer, policy, used};
@@ -166,7 +166,7 @@ async fn each_try_inside_of_a_retry_costs_what_it_has_spent_and_all_of_them_arou
 #[tokio::test]
 async fn what_the_handler_has_spent_before_it_fails_is_spent() {
     let policy = policy(PLENTY).settle(Settle::from_spend());
-    let layer = layer(policy.unless_settled(Unsettled::Nothing));
+    let layer = layer(policy.on_abandoned(OnAbandoned::Nothing));
     for (spends, expected) in [(Some(30), 30), (Some(0), 30), (None, 30)] {
         let inner = |request: Request<()>| async move {
             if let Some(units) = spends {

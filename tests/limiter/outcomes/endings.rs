@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tower::{Service, ServiceExt};
 use tower_ratelimit::key;
-use tower_ratelimit::policy::{Http, Settle, Unsettled};
+use tower_ratelimit::policy::{Http, OnAbandoned, Settle};
 use tower_ratelimit::{AnchoredWindow, Limiter, ManualClock, MemoryStore, Policy, RateLimitLayer};
 
 use crate::outcomes::script::{PART, Script, WAYS, Way, estimate, send, service};
@@ -52,15 +52,15 @@ async fn costs(policy: impl Fn() -> Policy<Http>, cost: u32) -> Vec<(Way, u32)> 
 #[tokio::test]
 async fn a_header_of_the_response_or_the_end_without_an_answer_says_what_it_costs() {
     for (unsettled, without_an_answer) in [
-        (Unsettled::Estimate, 100),
-        (Unsettled::Nothing, 0),
-        (Unsettled::Units(7), 7),
+        (OnAbandoned::Estimate, 100),
+        (OnAbandoned::Nothing, 0),
+        (OnAbandoned::Units(7), 7),
     ] {
         for source in [Settle::from_header("x-cost"), Settle::from_cost()] {
             for cost in [30, 170] {
                 let policy = || {
                     let policy = policy(PLENTY).settle(source.clone());
-                    policy.unless_settled(unsettled)
+                    policy.on_abandoned(unsettled)
                 };
                 for (way, charged) in costs(policy, cost).await {
                     let expected = if way.has_an_answer() {
@@ -79,7 +79,7 @@ async fn a_header_of_the_response_or_the_end_without_an_answer_says_what_it_cost
 async fn a_stream_costs_what_its_handler_spends() {
     let policy = || {
         let policy = policy(PLENTY).settle(Settle::from_spend());
-        policy.unless_settled(Unsettled::Nothing)
+        policy.on_abandoned(OnAbandoned::Nothing)
     };
     for (way, charged) in costs(policy, 30).await {
         let frames = match way {

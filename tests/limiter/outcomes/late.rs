@@ -128,7 +128,7 @@ fn a_reservation_that_a_thread_leaves_behind_is_settled_when_the_thread_ends() {
         static LEFT: RefCell<Vec<Reservation>> = const { RefCell::new(Vec::new()) };
     }
     let policy = policy(FixedWindow::per_hour(100).into());
-    let policy = policy.unless_settled(tower_ratelimit::policy::Unsettled::Units(3));
+    let policy = policy.on_abandoned(tower_ratelimit::policy::OnAbandoned::Units(3));
     let limiter = limiter(&ManualClock::new(), policy);
     let node = limiter.clone();
     let thread = std::thread::spawn(move || {
@@ -148,7 +148,7 @@ fn a_reservation_that_a_thread_leaves_behind_is_settled_when_the_thread_ends() {
 fn a_reservation_that_is_leaked_costs_its_estimate() {
     let clock = ManualClock::new();
     let policy = Policy::new("units", FixedWindow::per_hour(100));
-    let policy = policy.unless_settled(tower_ratelimit::policy::Unsettled::Nothing);
+    let policy = policy.on_abandoned(tower_ratelimit::policy::OnAbandoned::Nothing);
     let limiter = limiter(&clock, policy);
     std::mem::forget(limiter.reserve("ann", 40).now());
     assert_eq!(used(&limiter, "ann"), 40);

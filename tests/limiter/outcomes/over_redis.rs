@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
-use tower_ratelimit::policy::Unsettled;
+use tower_ratelimit::policy::OnAbandoned;
 use tower_ratelimit::{AnchoredWindow, Limiter, Policy, RedisStore, TokenBucket};
 
 use crate::outcomes::reservations::low_priority_is_charged_all_of_it;
@@ -18,11 +18,11 @@ use crate::support::tasks::Tasks;
 /// So long that a test which reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn limiter(server: &Server, unsettled: Unsettled) -> Limiter {
+fn limiter(server: &Server, unsettled: OnAbandoned) -> Limiter {
     limiter_at(&server.url(), unsettled)
 }
 
-fn limiter_at(url: &str, unsettled: Unsettled) -> Limiter {
+fn limiter_at(url: &str, unsettled: OnAbandoned) -> Limiter {
     limiter_over(&store_at(url), unsettled)
 }
 
@@ -31,8 +31,8 @@ fn store_at(url: &str) -> RedisStore {
     store.open(url).unwrap()
 }
 
-fn limiter_over(store: &RedisStore, unsettled: Unsettled) -> Limiter {
-    let policy = Policy::new("units", AnchoredWindow::per_day(100)).unless_settled(unsettled);
+fn limiter_over(store: &RedisStore, unsettled: OnAbandoned) -> Limiter {
+    let policy = Policy::new("units", AnchoredWindow::per_day(100)).on_abandoned(unsettled);
     let limiter = Limiter::builder().policy(policy).store(store.clone());
     limiter.build().unwrap()
 }
@@ -59,7 +59,7 @@ async fn comes_to(limiter: &Limiter, key: &str, expected: u32) {
 #[tokio::test]
 async fn a_reservation_is_settled_in_the_background() {
     let server = Server::start(&[]);
-    let limiter = limiter(&server, Unsettled::Units(3));
+    let limiter = limiter(&server, OnAbandoned::Units(3));
     limiter.reserve("down", 40).await.unwrap().settle(15);
     limiter.reserve("up", 40).await.unwrap().settle(90);
     limiter.reserve("nothing", 40).await.unwrap().cancel();
@@ -83,7 +83,7 @@ async fn a_request_of_low_priority_that_cost_more_is_charged_all_of_it() {
 #[tokio::test]
 async fn a_request_that_goes_away_before_the_answer_is_settled_as_one_without_an_answer() {
     let server = Server::start(&[]);
-    let limiter = limiter(&server, Unsettled::Units(3));
+    let limiter = limiter(&server, OnAbandoned::Units(3));
     // The first request connects.
     assert_eq!(used(&limiter, "ann").await, 0);
     {
@@ -98,7 +98,7 @@ async fn a_request_that_goes_away_before_the_answer_is_settled_as_one_without_an
 #[test]
 fn a_request_that_goes_away_outside_of_its_runtime_is_settled_even_if_that_has_ended() {
     let server = Server::start(&[]);
-    let limiter = limiter(&server, Unsettled::Units(3));
+    let limiter = limiter(&server, OnAbandoned::Units(3));
     let runtime = attentive();
     let asked = |key: &'static str| {
         let mut gone = Box::pin(limiter.reserve(key, 40).into_future());
@@ -129,7 +129,7 @@ fn a_request_that_goes_away_outside_of_its_runtime_is_settled_even_if_that_has_e
 #[tokio::test]
 async fn a_reservation_that_was_never_polled_is_not_charged() {
     let server = Server::start(&[]);
-    let limiter = limiter(&server, Unsettled::Units(3));
+    let limiter = limiter(&server, OnAbandoned::Units(3));
     drop(limiter.reserve("ann", 40).into_future());
     tokio::task::yield_now().await;
     assert_eq!(used(&limiter, "ann").await, 0);
@@ -144,7 +144,7 @@ fn attentive() -> Runtime {
 #[test]
 fn settlements_go_on_in_another_runtime_whenever_the_first_ends() {
     let server = Server::start(&[]);
-    let limiter = limiter(&server, Unsettled::Estimate);
+    let limiter = limiter(&server, OnAbandoned::Estimate);
     for steps in 0..8 {
         attentive().block_on(async {
             limiter.reserve("ann", 10).await.unwrap().cancel();
@@ -173,7 +173,7 @@ async fn settlements_at_once_share_calls() {
     const REQUESTS: u32 = 200;
     let server = Server::start(&[]);
     let store = store_at(&server.url());
-    let limiter = limiter_over(&store, Unsettled::Estimate);
+    let limiter = limiter_over(&store, OnAbandoned::Estimate);
     let mut reservations = Vec::new();
     for key in 0..REQUESTS {
         reservations.push(limiter.reserve(key, 10).await.unwrap());
@@ -197,7 +197,7 @@ async fn settlements_do_not_wait_for_each_other_at_a_server_that_is_far_away() {
     const REQUESTS: u32 = 640;
     let server = Server::start(&[]);
     let mut proxy = Proxy::start(&server);
-    let limiter = limiter_at(&proxy.url(), Unsettled::Estimate);
+    let limiter = limiter_at(&proxy.url(), OnAbandoned::Estimate);
     let mut reservations = Vec::new();
     for key in 0..REQUESTS {
         reservations.push(limiter.reserve(key, 10).await.unwrap());
@@ -219,7 +219,7 @@ async fn settlements_do_not_wait_for_each_other_at_a_server_that_is_far_away() {
 async fn a_settlement_that_cannot_be_fails_alone() {
     let server = Server::start(&[]);
     let store = store_at(&server.url());
-    let limiter = limiter_over(&store, Unsettled::Estimate);
+    let limiter = limiter_over(&store, OnAbandoned::Estimate);
     let mut reservations = Vec::new();
     for key in ["ann", "bob", "cid"] {
         reservations.push(limiter.reserve(key, 10).await.unwrap());
@@ -253,7 +253,7 @@ async fn a_settlement_takes_about_as_much_of_the_server_as_a_decision() {
     const REQUESTS: u32 = 500;
     let server = Server::start(&[]);
     let store = store_at(&server.url());
-    let limiter = limiter_over(&store, Unsettled::Estimate);
+    let limiter = limiter_over(&store, OnAbandoned::Estimate);
     let mut least = [f64::MAX; 2];
     for round in 0..8_u32 {
         let before = spent(&server);

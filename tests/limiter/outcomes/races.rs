@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use tower_ratelimit::limiter::Reservation;
-use tower_ratelimit::policy::Unsettled;
+use tower_ratelimit::policy::OnAbandoned;
 use tower_ratelimit::{Algorithm, LocalLimiter, ManualClock};
 
 use crate::outcomes::reservations::{HOUR, hourly, limiter, policy, used};
@@ -19,7 +19,7 @@ fn all_is_given_back_while(
     algorithm: Algorithm,
     disturb: impl Fn(&LocalLimiter, u32) + Sync,
 ) -> u32 {
-    let policy = policy(algorithm).unless_settled(Unsettled::Nothing);
+    let policy = policy(algorithm).on_abandoned(OnAbandoned::Nothing);
     let limiter = limiter(&ManualClock::new(), policy);
     let are_done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn nothing_stays_charged_of_what_is_given_back_while_its_limit_changes() {
 fn nothing_stays_charged_for_longer_than_two_windows_that_end_meanwhile() {
     for algorithm in hourly(1_000) {
         let clock = ManualClock::new();
-        let limiter = limiter(&clock, policy(algorithm).unless_settled(Unsettled::Nothing));
+        let limiter = limiter(&clock, policy(algorithm).on_abandoned(OnAbandoned::Nothing));
         thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| reserve_and_give_back(&limiter));

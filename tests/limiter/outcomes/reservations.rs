@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::limiter::Reservation;
-use tower_ratelimit::policy::{Mode, Modes, Unsettled};
-use tower_ratelimit::store::{Ledger, SharedStore};
+use tower_ratelimit::policy::{Mode, Modes, OnAbandoned};
+use tower_ratelimit::store::{Backend, SharedStore};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, Limiter, LocalLimiter,
     ManualClock, MemoryStore, Policy, SlidingLog, SlidingSlots, SlidingWindow, TokenBucket,
@@ -42,7 +42,7 @@ pub(crate) fn used(limiter: &LocalLimiter, key: &str) -> u32 {
 }
 
 /// The policy has a limit of 100, of which low priority has ten.
-pub(crate) async fn low_priority_is_charged_all_of_it<L: Ledger + ?Sized>(limiter: &Limiter<L>) {
+pub(crate) async fn low_priority_is_charged_all_of_it<L: Backend + ?Sized>(limiter: &Limiter<L>) {
     let used = async || {
         let told = limiter.peek("low", 0).await.unwrap();
         told.binding().unwrap().1.used()
@@ -101,11 +101,11 @@ fn a_reservation_that_was_denied_settles_nothing() {
 #[test]
 fn an_end_without_an_answer_costs_what_the_policy_says() {
     for (unsettled, expected) in [
-        (Unsettled::Estimate, 40),
-        (Unsettled::Nothing, 0),
-        (Unsettled::Units(55), 55),
+        (OnAbandoned::Estimate, 40),
+        (OnAbandoned::Nothing, 0),
+        (OnAbandoned::Units(55), 55),
     ] {
-        let policy = policy(FixedWindow::per_hour(100).into()).unless_settled(unsettled);
+        let policy = policy(FixedWindow::per_hour(100).into()).on_abandoned(unsettled);
         let limiter = limiter(&ManualClock::new(), policy);
         drop(limiter.reserve("dropped", 40).now());
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -188,7 +188,7 @@ fn policies_that_are_not_named_cost_their_estimate() {
     let limiter = Limiter::builder()
         .policy(Policy::new("requests", FixedWindow::per_hour(10)))
         .policy(
-            Policy::new("tokens", FixedWindow::per_hour(1_000)).unless_settled(Unsettled::Nothing),
+            Policy::new("tokens", FixedWindow::per_hour(1_000)).on_abandoned(OnAbandoned::Nothing),
         )
         .build_local()
         .unwrap();
@@ -300,7 +300,7 @@ proptest! {
     fn each_key_ends_where_the_sum_of_what_its_requests_really_cost_says(
         requests in prop::collection::vec((0..3_usize, 1..9_u32, 0..15_u32, any::<prop::sample::Index>(), 0..4_u8), 1..60)
     ) {
-        let policy = policy(FixedWindow::per_hour(60).into()).unless_settled(Unsettled::Units(2));
+        let policy = policy(FixedWindow::per_hour(60).into()).on_abandoned(OnAbandoned::Units(2));
         let limiter = limiter(&ManualClock::new(), policy);
         let keys = ["ann", "bob", "cid"];
         let mut open: Vec<(usize, u32, Reservation)> = Vec::new();

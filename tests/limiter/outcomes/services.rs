@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
-use tower_ratelimit::policy::Unsettled;
+use tower_ratelimit::policy::OnAbandoned;
 use tower_ratelimit::{FixedWindow, LeakyQueue, LimitLayer, Limiter, LocalLimiter, Policy};
 
 async fn work(job: &'static str) -> Result<u32, BoxError> {
@@ -40,7 +40,7 @@ async fn the_answer_says_what_it_cost_or_the_policy_does() {
         let units = Policy::new("units", FixedWindow::per_day(1_000));
         let queue = LeakyQueue::per_second(1_000).places(999);
         let limiter = Limiter::builder()
-            .policy(units.unless_settled(Unsettled::Units(7)))
+            .policy(units.on_abandoned(OnAbandoned::Units(7)))
             .policy(Policy::new("queue", queue))
             .build_local()
             .unwrap();
@@ -84,7 +84,7 @@ type Never = Pin<Box<dyn Future<Output = Result<u32, BoxError>> + Send>>;
 fn a_call_that_panics_at_once_ends_without_an_answer() {
     let units = Policy::new("units", FixedWindow::per_day(1_000));
     let limiter = Limiter::builder()
-        .policy(units.unless_settled(Unsettled::Nothing))
+        .policy(units.on_abandoned(OnAbandoned::Nothing))
         .build_local()
         .unwrap();
     let layer = LimitLayer::new(limiter.clone(), |_: &&str| "ann", |no| Err(no.into()));

@@ -114,9 +114,7 @@ async fn storm(
     [number, at_once, users, teams]: [u32; 4],
     goes_on: &AtomicBool,
 ) {
-    let store = RedisStore::builder()
-        .deadline(PATIENCE)
-        .slot_life(SLOT_LIFE);
+    let store = RedisStore::builder().deadline(PATIENCE).slot_ttl(SLOT_LIFE);
     let store = store.open(url).expect("it is an address");
     let layer = layer(at_once, store.clone());
     // While it holds this, a task renews slots all the time.

@@ -1,6 +1,6 @@
 //! Random requests, the policies that count them, and the cost of each request.
 
-use tower_ratelimit::policy::{Ending, Settle, Unsettled};
+use tower_ratelimit::policy::{Ending, OnAbandoned, Settle};
 use tower_ratelimit::store::Store;
 use tower_ratelimit::{AnchoredWindow, Concurrency, Policy, RateLimitLayer, SlidingWindow, key};
 
@@ -99,11 +99,11 @@ pub(crate) fn layer(at_once: u32, store: impl Store) -> RateLimitLayer {
         .key(key::header("x-user"))
         .estimate_with(super::script::estimate)
         .settle(Settle::from_header("x-cost"))
-        .unless_settled(Unsettled::Units(UNSETTLED));
+        .on_abandoned(OnAbandoned::Units(UNSETTLED));
     let successes = Policy::new("successes", SlidingWindow::per_day(PLENTY))
         .key(key::header("x-user"))
         .charge_when(|ending: &Ending<'_>| ending.is_complete())
-        .unless_settled(Unsettled::Nothing);
+        .on_abandoned(OnAbandoned::Nothing);
     let at_once = Policy::new("at once", Concurrency::of(at_once)).key(key::header("x-team"));
     RateLimitLayer::builder()
         .policy(units)

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{sleep, timeout};
-use tower_ratelimit::policy::{Settle, Unsettled};
+use tower_ratelimit::policy::{OnAbandoned, Settle};
 use tower_ratelimit::{AnchoredWindow, Concurrency, Policy, RateLimitLayer, key};
 
 /// So long that a test which reaches it has failed.
@@ -118,7 +118,7 @@ async fn a_client_that_goes_away_while_the_handler_works_frees_its_slot_and_is_s
         .key(key::global())
         .estimate(100)
         .settle(Settle::from_cost())
-        .unless_settled(Unsettled::Units(7));
+        .on_abandoned(OnAbandoned::Units(7));
     let layer = RateLimitLayer::builder()
         .policy(units)
         .policy(Policy::new("at once", Concurrency::of(1)).key(key::global()))

@@ -7,7 +7,7 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Charge, Charged, Ledger, Store, Wanted};
+use tower_ratelimit::store::{Backend, Charge, Charged, Store, Wanted};
 use tower_ratelimit::{
     Algorithm, ConfigError, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros,
     Policy, StoreError, TokenBucket,
@@ -92,14 +92,14 @@ fn every_way_to_ask_denies_a_blocked_key() {
     assert!(!limiter.admit("ann", 1).now());
     assert!(!limiter.check("ann", 1).now().is_allowed());
     assert!(!limiter.peek("ann", 1).now().is_allowed());
-    let (units, decision) = limiter.take_up_to("ann", u32::MAX).now();
+    let (units, decision) = limiter.acquire_up_to("ann", u32::MAX).now();
     assert_eq!((units, decision.retry_after()), (0, Some(HOUR)));
     assert!(!now(limiter.check("ann", 1)).unwrap().is_allowed());
     let policies = [Rule::new("a", FixedWindow::per_minute(10))];
-    let ledger = store.open(&policies).unwrap();
+    let backend = store.open(&policies).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     let mut outcomes = Outcomes::new(Micros::ZERO);
-    let charged = ledger.charge(&[charge], Wanted::Refusals, &mut outcomes);
+    let charged = backend.charge(&[charge], Wanted::Refusals, &mut outcomes);
     assert!(matches!(charged, Charged::Now(Ok(false))), "{charged:?}");
     assert_eq!(outcomes.iter().len(), 1);
     assert!(outcomes.iter().all(|(_, outcome)| outcome.is_blocked()));
@@ -123,7 +123,7 @@ fn a_soft_policy_denies_a_blocked_key_and_grants_it_nothing() {
     assert_eq!(name, "soft");
     assert!(soft.is_soft() && soft.is_blocked());
     assert_eq!(decision.over_limit().count(), 0);
-    assert_eq!(limiter.take_up_to("ann", u32::MAX).now().0, 0);
+    assert_eq!(limiter.acquire_up_to("ann", u32::MAX).now().0, 0);
     limiter.unblock("ann").now();
     let decision = limiter.named(asked).unwrap().check().now();
     assert_eq!(decision.over_limit().count(), 0);
@@ -259,14 +259,14 @@ fn a_block_that_was_seen_before_a_step_back_is_no_longer_after_it() {
 struct Plain;
 
 impl Store for Plain {
-    type Ledger = Self;
+    type Backend = Self;
 
     fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(Self)
     }
 }
 
-impl Ledger for Plain {
+impl Backend for Plain {
     fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         Charged::Now(Err(StoreError::new(StoreErrorKind::Unavailable)))
     }

@@ -5,7 +5,7 @@ use std::thread;
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, MemoryLedger, Store};
+use tower_ratelimit::store::{Charge, MemoryBackend, Store};
 use tower_ratelimit::{
     Algorithm, FixedWindow, Gcra, LocalLimiter, ManualClock, MemoryStore, Outcome, Policy,
     TokenBucket,
@@ -25,7 +25,7 @@ fn store() -> (MemoryStore, ManualClock) {
     (MemoryStore::new().clock(clock.clone()), clock)
 }
 
-fn ledger(store: &MemoryStore, algorithm: Algorithm) -> MemoryLedger {
+fn backend(store: &MemoryStore, algorithm: Algorithm) -> MemoryBackend {
     store.open(&[Policy::new("a", algorithm).into()]).unwrap()
 }
 
@@ -33,8 +33,8 @@ fn under(key: impl IntoKey, cost: u32, limit: u32) -> [Charge; 1] {
     [Charge::new(0, key.into_key(), cost).under(Limit::new(limit, limit))]
 }
 
-fn outcome(ledger: &MemoryLedger, charges: &[Charge]) -> Outcome {
-    let outcomes = ledger.charge_now(charges);
+fn outcome(backend: &MemoryBackend, charges: &[Charge]) -> Outcome {
+    let outcomes = backend.charge_now(charges);
     *outcomes.iter().next().unwrap().1
 }
 
@@ -71,26 +71,26 @@ fn a_layer_that_is_built_again_with_another_limit_finds_what_was_used() {
 fn a_charge_goes_by_the_limit_that_it_brings() {
     for algorithm in every(quota(100, HOUR)) {
         let (store, _) = store();
-        let ledger = ledger(&store, algorithm);
-        assert!(ledger.admit_now(&under("ann", 0, 100)), "{algorithm}");
-        assert!(ledger.admit_now(&under("ann", 60, 100)), "{algorithm}");
+        let backend = backend(&store, algorithm);
+        assert!(backend.admit_now(&under("ann", 0, 100)), "{algorithm}");
+        assert!(backend.admit_now(&under("ann", 60, 100)), "{algorithm}");
         for round in 0..10 {
-            let denied = outcome(&ledger, &under("ann", 1, 20));
+            let denied = outcome(&backend, &under("ann", 1, 20));
             assert_eq!((denied.limit(), denied.remaining()), (20, 0), "{algorithm}");
             assert!(!denied.is_allowed() && !denied.is_overridden());
             let plain = [Charge::new(0, "ann".into_key(), 1)];
-            let own = outcome(&ledger, &plain);
+            let own = outcome(&backend, &plain);
             assert_eq!((own.limit(), own.remaining()), (100, 39 - round));
         }
-        let most = outcome(&ledger, &under("ann", 950, 1_020));
+        let most = outcome(&backend, &under("ann", 950, 1_020));
         assert_eq!(
             (most.is_allowed(), most.remaining()),
             (true, 0),
             "{algorithm}"
         );
         // Other keys are unchanged.
-        assert!(ledger.admit_now(&[Charge::new(0, "bob".into_key(), 100)]));
-        assert!(!ledger.admit_now(&[Charge::new(0, "bob".into_key(), 1)]));
+        assert!(backend.admit_now(&[Charge::new(0, "bob".into_key(), 100)]));
+        assert!(!backend.admit_now(&[Charge::new(0, "bob".into_key(), 1)]));
     }
 }
 
@@ -105,19 +105,19 @@ fn threads_lose_no_charge_while_pages_move() {
     ];
     for algorithm in algorithms {
         let (store, _) = store();
-        let ledger = ledger(&store, algorithm);
+        let backend = backend(&store, algorithm);
         let other = limiter_over(&store, [("a", algorithm), ("b", algorithm)]);
         let (is_over, charged) = (AtomicBool::new(false), AtomicU32::new(0));
         thread::scope(|scope| {
             for thread in 0..3_u64 {
-                let (ledger, other) = (&ledger, &other);
+                let (backend, other) = (&backend, &other);
                 let (is_over, charged) = (&is_over, &charged);
                 scope.spawn(move || {
                     for number in 0.. {
                         let key = (number * (2 * thread + 1)) % KEYS;
                         let admitted = match thread {
                             0 => other.admit(key, 1).now(),
-                            _ => ledger.admit_now(&[Charge::new(0, key.into_key(), 1)]),
+                            _ => backend.admit_now(&[Charge::new(0, key.into_key(), 1)]),
                         };
                         assert!(admitted);
                         charged.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ fn threads_lose_no_charge_while_pages_move() {
                 });
             }
             for key in 0..KEYS {
-                let admitted = ledger.admit_now(&under(key, 1, 2_000_000));
+                let admitted = backend.admit_now(&under(key, 1, 2_000_000));
                 assert!(admitted, "{algorithm}");
                 charged.fetch_add(1, Ordering::Relaxed);
             }
@@ -150,16 +150,16 @@ fn the_bound_holds_when_a_full_table_meets_another_limit() {
     for algorithm in every(quota(5, HOUR)) {
         let clock = ManualClock::new();
         let store = MemoryStore::new().clock(clock.clone()).max_keys(1_000);
-        let ledger = ledger(&store, algorithm);
+        let backend = backend(&store, algorithm);
         for key in 0..1_000_u64 {
-            assert!(ledger.admit_now(&[Charge::new(0, key.into_key(), 5)]));
+            assert!(backend.admit_now(&[Charge::new(0, key.into_key(), 5)]));
         }
         // They refuse under any limit that is in force, so newcomers share one entry.
         for newcomer in 2_000..2_100_u64 {
-            let _ = outcome(&ledger, &under(newcomer, 1, 4));
+            let _ = outcome(&backend, &under(newcomer, 1, 4));
             assert!(store.usage()[0].keys() <= 1_000, "{algorithm}");
         }
-        let newcomer = outcome(&ledger, &under(3_000_u64, 1, 4));
+        let newcomer = outcome(&backend, &under(3_000_u64, 1, 4));
         assert!(
             newcomer.is_overflow() && !newcomer.is_allowed(),
             "{algorithm}"
@@ -168,12 +168,12 @@ fn the_bound_holds_when_a_full_table_meets_another_limit() {
         let figures = (usage[0].keys(), usage[0].evicted(), usage[0].overflowed());
         assert_eq!(figures, (1_000, 0, 4), "{algorithm}");
         for key in 0..1_000_u64 {
-            assert!(!ledger.admit_now(&[Charge::new(0, key.into_key(), 1)]));
+            assert!(!backend.admit_now(&[Charge::new(0, key.into_key(), 1)]));
         }
         // When all are as good as new, they make room.
         clock.advance(2 * HOUR);
-        assert!(ledger.admit_now(&under(4_000_u64, 4, 4)), "{algorithm}");
-        assert!(!outcome(&ledger, &under(4_000_u64, 1, 4)).is_overflow());
+        assert!(backend.admit_now(&under(4_000_u64, 4, 4)), "{algorithm}");
+        assert!(!outcome(&backend, &under(4_000_u64, 1, 4)).is_overflow());
     }
 }
 
@@ -182,15 +182,15 @@ fn the_bound_holds_when_a_full_table_meets_another_limit() {
 fn a_full_table_forgets_no_key_that_refuses_under_any_limit_in_force() {
     for algorithm in every(quota(100, HOUR)) {
         let store = MemoryStore::new().clock(ManualClock::new()).max_keys(50);
-        let ledger = ledger(&store, algorithm);
+        let backend = backend(&store, algorithm);
         for key in 0..50_u64 {
-            assert!(ledger.admit_now(&under(key, 5, 5)), "{algorithm}");
+            assert!(backend.admit_now(&under(key, 5, 5)), "{algorithm}");
         }
         for newcomer in 1_000..2_000_u64 {
-            let _ = outcome(&ledger, &[Charge::new(0, newcomer.into_key(), 1)]);
+            let _ = outcome(&backend, &[Charge::new(0, newcomer.into_key(), 1)]);
         }
         for key in 0..50_u64 {
-            assert!(!ledger.admit_now(&under(key, 1, 5)), "{algorithm}: {key}");
+            assert!(!backend.admit_now(&under(key, 1, 5)), "{algorithm}: {key}");
         }
         assert_eq!(store.usage()[0].evicted(), 0, "{algorithm}");
     }
@@ -205,11 +205,11 @@ fn a_key_is_forgotten_when_it_is_new_under_the_slowest_limit() {
     ] {
         let clock = ManualClock::new();
         let store = MemoryStore::new().clock(clock.clone()).max_keys(1);
-        let ledger = ledger(&store, algorithm);
+        let backend = backend(&store, algorithm);
         let charge = |key: u64, cost, rate| {
             let limit = Limit::new(rate, 60);
             let charge = Charge::new(0, key.into_key(), cost).under(limit);
-            outcome(&ledger, &[charge])
+            outcome(&backend, &[charge])
         };
         assert!(charge(1, 10, 1).is_allowed());
         clock.advance(HOUR);
@@ -223,12 +223,12 @@ fn a_key_is_forgotten_when_it_is_new_under_the_slowest_limit() {
 fn a_snapshot_has_the_keys_of_both_tables() {
     for algorithm in every(quota(100, HOUR)) {
         let (store, _) = store();
-        let ledger = ledger(&store, algorithm);
+        let backend = backend(&store, algorithm);
         for key in 0..500_u64 {
-            assert!(ledger.admit_now(&[Charge::new(0, key.into_key(), 60)]));
+            assert!(backend.admit_now(&[Charge::new(0, key.into_key(), 60)]));
         }
         for key in 0..3_u64 {
-            assert!(ledger.admit_now(&under(key, 20, 200)), "{algorithm}");
+            assert!(backend.admit_now(&under(key, 20, 200)), "{algorithm}");
         }
         let store = store.restore(&store.snapshot()).unwrap();
         let after = limiter_over(&store, [("a", algorithm)]);

@@ -126,18 +126,18 @@ fn a_store_that_knows_no_slots_is_refused_when_it_is_built() {
     );
 }
 
-/// A limiter asks for the outcomes, which say the same, so the ledger is asked for its verdict.
+/// A limiter asks for the outcomes, which say the same, so the backend is asked for its verdict.
 #[test]
 fn a_slot_that_is_not_free_denies_a_charge_unless_it_is_soft() {
-    let ledger = MemoryStore::new()
+    let backend = MemoryStore::new()
         .open(&[Policy::new("at once", Concurrency::of(1)).into()])
         .unwrap();
     let charge = || Charge::new(0, "key".into_key(), 1).holding(Slot::unique());
-    assert!(ledger.admit_now(&[charge().shadow()]));
+    assert!(backend.admit_now(&[charge().shadow()]));
     for _ in 0..2 {
         for left_out in [charge().shadow(), charge().soft()] {
-            assert!(ledger.admit_now(&[left_out]));
-            let told = ledger.charge_now(&[left_out]);
+            assert!(backend.admit_now(&[left_out]));
+            let told = backend.charge_now(&[left_out]);
             let (_, outcome) = told.iter().next().unwrap();
             assert!(told.is_allowed() && !outcome.is_allowed());
             assert_eq!(
@@ -145,6 +145,6 @@ fn a_slot_that_is_not_free_denies_a_charge_unless_it_is_soft() {
                 (1, left_out.is_shadow())
             );
         }
-        assert!(!ledger.admit_now(&[charge()]));
+        assert!(!backend.admit_now(&[charge()]));
     }
 }

@@ -11,8 +11,8 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
-use tower_ratelimit::policy::{Mode, Penalty, Rule, Unsettled};
-use tower_ratelimit::store::{Change, Changed, Items, MemoryLedger, Reply, Store};
+use tower_ratelimit::policy::{Mode, OnAbandoned, Penalty, Rule};
+use tower_ratelimit::store::{Change, Changed, Items, MemoryBackend, Reply, Store};
 use tower_ratelimit::{
     Concurrency, ConfigError, Decision, FixedWindow, LeakyQueue, Limiter, LocalLimiter,
     ManualClock, MemoryStore, Policy, RateLimitLayer, SharedStore, StoreError, TokenBucket, key,
@@ -110,7 +110,7 @@ fn a_refusal_tells_the_soonest_wait() {
 #[test]
 fn units_are_taken_from_the_first_that_has_any() {
     let limiter = builder().build_local().unwrap();
-    let take = || limiter.take_up_to("ann", 10).now().0;
+    let take = || limiter.acquire_up_to("ann", 10).now().0;
     assert_eq!([take(), take(), take(), take()], [2, 3, 1, 0]);
     assert_eq!(left(&limiter), [0, 0, 0, 94]);
 }
@@ -356,9 +356,9 @@ fn an_override_concerns_the_member_that_it_names() {
 struct Silent(MemoryStore);
 
 impl Store for Silent {
-    type Ledger = MemoryLedger;
+    type Backend = MemoryBackend;
 
-    fn open(&self, policies: &[Rule]) -> Result<MemoryLedger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<MemoryBackend, ConfigError> {
         self.0.open(policies)
     }
 }
@@ -395,7 +395,7 @@ fn nodes_that_share_items_choose_together() {
     let payers: Vec<_> = payers.collect();
     let expected = [Some("plan"), Some("plan"), Some("credits"), None];
     assert_eq!(payers, expected.map(|payer| payer.map(str::to_owned)));
-    let taken = now(nodes[0].take_up_to("bob", 9)).unwrap();
+    let taken = now(nodes[0].acquire_up_to("bob", 9)).unwrap();
     assert_eq!((taken.0, taken.1.payer("spend")), (2, Some("plan")));
 }
 
@@ -491,7 +491,7 @@ fn a_member_keeps_its_state_under_a_new_name_and_is_divided_by_nodes() {
     };
     let before = built(day("plan", 4), "plan");
     assert_eq!(payer(&before, 1).as_deref(), Some("plan"));
-    let after = built(day("tariff", 4).was("plan"), "tariff");
+    let after = built(day("tariff", 4).renamed_from("plan"), "tariff");
     let payers = [(); 5].map(|()| payer(&after, 1));
     let names = ["tariff", "credits", "credits", "credits"].map(|name| Some(name.to_owned()));
     assert_eq!(payers[..4], names);
@@ -657,7 +657,7 @@ impl Items for Slow {
 fn abandoned() -> (Limiter, Limiter, Arc<Notify>) {
     let over = |store: SharedStore<Slow>| {
         let policies = [day("plan", 2), day("credits", 9)];
-        let policies = policies.map(|policy| policy.unless_settled(Unsettled::Nothing));
+        let policies = policies.map(|policy| policy.on_abandoned(OnAbandoned::Nothing));
         let builder = Limiter::builder().policies(policies);
         builder.first_of("spend", ["plan", "credits"]).store(store)
     };

@@ -556,7 +556,7 @@ fn a_soft_and_a_silent_limit_are_divided_as_well() {
 #[test]
 fn as_many_units_as_there_are() {
     let (limiter, _) = limiter(TokenBucket::per_second(10).burst(20));
-    let take = |name: &str, most| limiter.take_up_to(tenant(name), most).now().0;
+    let take = |name: &str, most| limiter.acquire_up_to(tenant(name), most).now().0;
     assert_eq!(take("ann", 15), 15);
     assert_eq!(take("bob", 15), 5);
     assert_eq!(take("bob", 15), 0);
@@ -651,7 +651,7 @@ fn a_limit_under_a_new_name_keeps_what_its_tenants_have_used() {
     while passes(&before, "hog") {}
     clock.advance(Duration::from_millis(200));
     assert!(passes(&before, "ann"));
-    let after = built(Policy::new("model", bucket).was("upstream"));
+    let after = built(Policy::new("model", bucket).renamed_from("upstream"));
     assert!(!passes(&after, "hog") || !passes(&after, "hog"));
     clock.advance(Duration::from_millis(200));
     assert!(passes(&after, "ann"));

@@ -64,7 +64,7 @@ fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     result.recv_timeout(never).expect("it comes to an end")
 }
 
-/// 100,000 keys at their limit: a peek allowed a request that a check denied, and `take_up_to` asked the two in
+/// 100,000 keys at their limit: a peek allowed a request that a check denied, and `acquire_up_to` asked the two in
 /// turn for ever. The asynchronous form did so without yielding.
 #[test]
 fn taking_what_there_is_comes_to_an_end() {
@@ -75,13 +75,13 @@ fn taking_what_there_is_comes_to_an_end() {
     }
     let (asked, erased) = (limiter.clone(), limiter.erased());
     let taken = ends(move || {
-        let take = |key| asked.take_up_to(key, 2).now().0;
+        let take = |key| asked.acquire_up_to(key, 2).now().0;
         [take("newcomer"), take("newcomer"), take("another")]
     });
     assert_eq!(taken, [2, 1, 0]);
     let (taken, decision) = ends(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let taking = erased.take_up_to("newcomer", 3);
+        let taking = erased.acquire_up_to("newcomer", 3);
         runtime.unwrap().block_on(taking.into_future()).unwrap()
     });
     assert_eq!(taken, 0);
@@ -97,7 +97,7 @@ fn threads_of_newcomers_take_exactly_what_they_share() {
                 let limiter = limiter.clone();
                 move || {
                     let keys = (NEWCOMER * (thread + 1)..).take(40);
-                    keys.map(|key| limiter.take_up_to(key, 3).now().0).sum()
+                    keys.map(|key| limiter.acquire_up_to(key, 3).now().0).sum()
                 }
             };
             let threads: Vec<_> = (0..4).map(|thread| thread::spawn(take(thread))).collect();
@@ -155,7 +155,11 @@ fn a_peek_at_several_policies_answers_as_a_check_would() {
             let together: Vec<_> = told(&peeked).iter().map(Outcome::is_overflow).collect();
             assert_eq!(together, [true, false], "{algorithm} at a cost of {cost}");
         }
-        assert_eq!(both.take_up_to(NEWCOMER + 1, 3).now().0, 0, "{algorithm}");
+        assert_eq!(
+            both.acquire_up_to(NEWCOMER + 1, 3).now().0,
+            0,
+            "{algorithm}"
+        );
     }
 }
 
@@ -268,7 +272,7 @@ fn verbs_of_newcomers_come_to_an_end() {
                                 1 => limiter.settle(key, 1).now(),
                                 2 => limiter.reset(number % KEYS).now(),
                                 3 => drop(limiter.peek(key, 2).now()),
-                                4 => drop(limiter.take_up_to(key, 2).now()),
+                                4 => drop(limiter.acquire_up_to(key, 2).now()),
                                 5 => limiter
                                     .override_limit("full", key, more, HOUR)
                                     .unwrap()

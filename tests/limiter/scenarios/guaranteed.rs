@@ -12,8 +12,8 @@ use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans};
-use tower_ratelimit::policy::{Fair, Mode, Penalty, Rule, Unsettled};
-use tower_ratelimit::store::{Charge, Ledger, Reply, Store};
+use tower_ratelimit::policy::{Fair, Mode, OnAbandoned, Penalty, Rule};
+use tower_ratelimit::store::{Backend, Charge, Reply, Store};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Concurrency, ConfigError, Decision, FixedWindow, Gcra, LeakyBucket,
     LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros, Policy, Quota,
@@ -372,7 +372,7 @@ fn what_a_reservation_settles_is_the_childs() {
 fn what_a_reservation_that_is_dropped_settles_is_the_childs() {
     let clock = ManualClock::at(Micros::new(START));
     let at = |name, limit| {
-        Policy::new(name, FixedWindow::per_hour(limit)).unless_settled(Unsettled::Units(0))
+        Policy::new(name, FixedWindow::per_hour(limit)).on_abandoned(OnAbandoned::Units(0))
     };
     let guaranteed = at("team", 8).below("org").guaranteed(Quota::per_hour(4));
     let builder = Limiter::builder().policies([at("org", 10), guaranteed]);
@@ -486,16 +486,16 @@ fn as_many_units_as_there_are() {
         Policy::new("org", per_minute),
         low.guaranteed(Quota::per_minute(8)),
     ];
-    let ledger = MemoryStore::new().open(&policies.map(Rule::from)).unwrap();
+    let backend = MemoryStore::new().open(&policies.map(Rule::from)).unwrap();
     let charges = |name: &str, most| {
         let key = team(name);
         [Charge::new(0, key.root(), most), Charge::new(1, key, most)]
     };
-    let take = |name: &str, most| match ledger.take_up_to(&charges(name, most)) {
+    let take = |name: &str, most| match backend.acquire_up_to(&charges(name, most)) {
         Reply::Now(answer) => answer.unwrap().0,
         _ => unreachable!("the state is here"),
     };
-    assert!(ledger.charge_now(&charges("blue", 1)).is_allowed());
+    assert!(backend.charge_now(&charges("blue", 1)).is_allowed());
     assert_eq!(take("red", 30), 12);
     assert_eq!(take("blue", 30), 7);
     assert_eq!(take("blue", 30), 0);
@@ -515,7 +515,7 @@ fn the_limits_of_a_plan_of_a_key_and_of_an_override_bound_the_guarantees() {
     .default_plan("whole");
     let limiter = Limiter::builder()
         .policy(org)
-        .policy(low.guaranteed(Quota::per_minute(8)).for_all_plans())
+        .policy(low.guaranteed(Quota::per_minute(8)).ignore_plans())
         .plans(plans, |key| key.starts_with("small").then_some("small"))
         .store(MemoryStore::new().clock(clock))
         .build_local()
@@ -587,7 +587,7 @@ fn a_reload_keeps_what_was_used() {
     let with = |name: &str, units| {
         let low = Policy::new("team", FixedWindow::per_minute(20)).below(name);
         Limiter::builder()
-            .policy(Policy::new(name, FixedWindow::per_minute(20)).was("org"))
+            .policy(Policy::new(name, FixedWindow::per_minute(20)).renamed_from("org"))
             .policy(low.guaranteed(Quota::per_minute(units)))
             .store(store.clone())
             .build_local()

@@ -47,7 +47,7 @@ fn one_key_has_more_and_all_others_what_they_had() {
             .unwrap();
         assert_eq!(limit_of(&limiter, "ann"), (15, 7), "{algorithm}");
         assert_eq!(limit_of(&limiter, "bob"), (10, 10), "{algorithm}");
-        assert_eq!(limiter.take_up_to("ann", 20).now().0, 7, "{algorithm}");
+        assert_eq!(limiter.acquire_up_to("ann", 20).now().0, 7, "{algorithm}");
         let denied = limiter.check("ann", 1).now();
         assert!(denied.binding().unwrap().1.is_overridden(), "{algorithm}");
         limiter.refund("ann", 4).now();

@@ -198,7 +198,7 @@ fn a_refusal_of_another_policy_does_not_count() {
     assert_eq!(limiter.inspect("ann").now().blocked_for(), None);
     // A peek does not count, and neither does taking nothing.
     let _ = limiter.peek("ann", 1).now();
-    assert_eq!(limiter.take_up_to("ann", 5).now().0, 0);
+    assert_eq!(limiter.acquire_up_to("ann", 5).now().0, 0);
     assert_eq!(limiter.inspect("ann").now().blocked_for(), None);
     assert!(!limiter.admit("ann", 1).now());
     assert_eq!(limiter.inspect("ann").now().blocked_for(), Some(MINUTE));

@@ -22,7 +22,7 @@ fn node(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> LocalLimiter {
 fn admitted(algorithm: Algorithm, nodes: u32, clock: &ManualClock) -> Vec<u32> {
     let nodes = (0..nodes).map(|_| node(algorithm, nodes, clock));
     nodes
-        .map(|node| node.take_up_to("ann", u32::MAX).now().0)
+        .map(|node| node.acquire_up_to("ann", u32::MAX).now().0)
         .collect()
 }
 

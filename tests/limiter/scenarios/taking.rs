@@ -43,7 +43,7 @@ fn threads_that_take_what_there_is_take_exactly_the_limit() {
             let (limiter, taken) = (&limiter, &taken);
             scope.spawn(move || {
                 loop {
-                    let (units, decision) = limiter.take_up_to("ann", most).now();
+                    let (units, decision) = limiter.acquire_up_to("ann", most).now();
                     taken.fetch_add(units, Ordering::Relaxed);
                     if units == 0 {
                         assert!(!decision.is_allowed());
@@ -79,10 +79,10 @@ fn under_a_factor_the_number_taken_and_the_verdict_agree() {
         .unwrap();
     let mut taken = 0;
     for _ in 0..100 {
-        let (units, decision) = limiter.take_up_to("ann", 3).now();
+        let (units, decision) = limiter.acquire_up_to("ann", 3).now();
         assert_eq!(decision.is_allowed(), units > 0);
         taken += units;
-        let (units, decision) = now(limiter.take_up_to("ann", 3)).unwrap();
+        let (units, decision) = now(limiter.acquire_up_to("ann", 3)).unwrap();
         assert_eq!(decision.is_allowed(), units > 0);
         taken += units;
     }
@@ -93,11 +93,11 @@ fn under_a_factor_the_number_taken_and_the_verdict_agree() {
 fn the_same_is_taken_from_any_store() {
     let limiter = of_1000_and_900().erased();
     for (most, expected) in [(0, 0), (500, 500), (500, 400), (500, 0), (u32::MAX, 0)] {
-        let (units, decision) = now(limiter.take_up_to("ann", most)).unwrap();
+        let (units, decision) = now(limiter.acquire_up_to("ann", most)).unwrap();
         assert_eq!(units, expected, "of {most}");
         assert_eq!(decision.is_allowed(), units > 0 || most == 0);
     }
-    let (units, _) = now(limiter.take_up_to("bob", u32::MAX)).unwrap();
+    let (units, _) = now(limiter.acquire_up_to("bob", u32::MAX)).unwrap();
     assert_eq!(units, 900);
 }
 
@@ -107,7 +107,7 @@ fn a_limit_of_zero_gives_no_units() {
         Policy::new("none", FixedWindow::per_day(0)),
         Policy::new("some", FixedWindow::per_day(9)),
     ]);
-    let (units, decision) = limiter.take_up_to("ann", 5).now();
+    let (units, decision) = limiter.acquire_up_to("ann", 5).now();
     assert_eq!((units, decision.retry_after()), (0, None));
     assert_eq!(
         limiter

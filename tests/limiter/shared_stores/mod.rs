@@ -10,7 +10,7 @@ use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{IntoKey, Key, Secret};
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{
-    Amendment, Change, Changed, Charge, Departure, Items, Ledger, Reply, SharedStore, Store,
+    Amendment, Backend, Change, Changed, Charge, Departure, Items, Reply, SharedStore, Store,
 };
 use tower_ratelimit::{
     FixedWindow, LeakyQueue, Limiter, ManualClock, Micros, OnStoreFailure, Policy, StoreError,
@@ -243,7 +243,7 @@ impl Items for OneByOne {
 async fn a_store_of_one_item_at_a_time_charges_no_key_alone_and_amends_one_after_another() {
     let map = map();
     let store = SharedStore::new(OneByOne(map.clone()));
-    let ledger = store
+    let backend = store
         .open(&[
             daily(5).into(),
             Policy::new("b", FixedWindow::per_day(5)).into(),
@@ -255,23 +255,23 @@ async fn a_store_of_one_item_at_a_time_charges_no_key_alone_and_amends_one_after
             Charge::new(1, second.into_key(), 5),
         ]
     };
-    let same = ledger.decide(&charges("ann", "ann")).wait().await.unwrap();
+    let same = backend.decide(&charges("ann", "ann")).wait().await.unwrap();
     assert!(same.is_allowed());
-    let same = ledger.decide(&charges("bob", "bob")).wait().await.unwrap();
+    let same = backend.decide(&charges("bob", "bob")).wait().await.unwrap();
     assert!(same.is_allowed());
     let before = map.items().clone();
     for reply in [
-        ledger.decide(&charges("ann", "bob")),
-        ledger.peek(&charges("ann", "bob")),
+        backend.decide(&charges("ann", "bob")),
+        backend.peek(&charges("ann", "bob")),
     ] {
         let error = reply.wait().await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unsupported);
     }
     assert_eq!(*map.items(), before);
-    let refunded = ledger.amend(&charges("ann", "bob"), Amendment::Refund);
+    let refunded = backend.amend(&charges("ann", "bob"), Amendment::Refund);
     assert!(refunded.wait().await.unwrap());
     let used = async |key: &str| -> Vec<u32> {
-        let told = ledger.peek(&charges(key, key)).wait().await.unwrap();
+        let told = backend.peek(&charges(key, key)).wait().await.unwrap();
         told.iter().map(|(_, told)| told.used()).collect()
     };
     assert_eq!(
@@ -325,24 +325,24 @@ async fn law_5_the_time_to_live_is_the_reset_rounded_up() {
 async fn a_turn_in_a_queue_is_given_back() {
     let map = map();
     let queue = Policy::new("queue", LeakyQueue::per_second(1).places(2));
-    let ledger = SharedStore::new(map.clone()).open(&[queue.into()]).unwrap();
+    let backend = SharedStore::new(map.clone()).open(&[queue.into()]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     let delay = async || {
-        let told = ledger.decide(&[charge]).wait().await.unwrap();
+        let told = backend.decide(&[charge]).wait().await.unwrap();
         told.iter().next().unwrap().1.delay()
     };
     let second = Duration::from_secs(1);
     assert_eq!([delay().await, delay().await], [Duration::ZERO, second]);
     let departure = Micros::new(map.clock.now().get() + 1_000_000);
     let give_back = async || {
-        let reply = ledger.amend(&[charge], Amendment::GiveBack(Departure::at(departure)));
+        let reply = backend.amend(&[charge], Amendment::GiveBack(Departure::at(departure)));
         reply.wait().await.unwrap()
     };
     assert!(give_back().await);
     assert_eq!([delay().await, delay().await], [second, 2 * second]);
     // Another request is behind it.
     assert!(!give_back().await);
-    assert!(!ledger.decide(&[charge]).wait().await.unwrap().is_allowed());
+    assert!(!backend.decide(&[charge]).wait().await.unwrap().is_allowed());
 }
 
 /// The state is moved back and written then, which was taken for a turn that was given back.
@@ -350,27 +350,27 @@ async fn a_turn_in_a_queue_is_given_back() {
 async fn a_clock_that_steps_back_gives_no_turn_back() {
     let map = map();
     let queue = Policy::new("queue", LeakyQueue::per_second(1).places(2));
-    let ledger = SharedStore::new(map.clone()).open(&[queue.into()]).unwrap();
+    let backend = SharedStore::new(map.clone()).open(&[queue.into()]).unwrap();
     let charge = Charge::new(0, "ann".into_key(), 1);
     for _ in 0..2 {
-        let _ = ledger.decide(&[charge]).wait().await.unwrap();
+        let _ = backend.decide(&[charge]).wait().await.unwrap();
     }
     let began = map.clock.now();
     map.clock.set_micros(Micros::new(began.get() - 60_000_000));
     let departure = Departure::at(Micros::new(began.get() + 1_000_000));
-    let reply = ledger.amend(&[charge], Amendment::GiveBack(departure));
+    let reply = backend.amend(&[charge], Amendment::GiveBack(departure));
     assert!(!reply.wait().await.unwrap());
 }
 
 #[tokio::test]
 async fn a_charge_of_a_policy_that_was_never_opened_is_an_error_and_charges_nothing() {
     let map = map();
-    let ledger = SharedStore::new(map.clone())
+    let backend = SharedStore::new(map.clone())
         .open(&[daily(5).into()])
         .unwrap();
     let key = "ann".into_key();
     let charges = [Charge::new(0, key, 1), Charge::new(7, key, 1)];
-    let error = ledger.decide(&charges).wait().await.unwrap_err();
+    let error = backend.decide(&charges).wait().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
     assert!(map.items().is_empty());
     let error = SharedStore::new(map)

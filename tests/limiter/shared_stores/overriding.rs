@@ -9,7 +9,7 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{
-    Amendment, Change, Changed, Charge, Items, Ledger, Reply, SharedStore, Store,
+    Amendment, Backend, Change, Changed, Charge, Items, Reply, SharedStore, Store,
 };
 use tower_ratelimit::{Algorithm, FixedWindow, Limiter, Micros, Policy, StoreError, TokenBucket};
 
@@ -132,12 +132,12 @@ async fn law_8_an_override_moves_back_with_the_clock_as_a_whole() {
 async fn a_policy_without_a_limit_has_no_override() {
     let map = map();
     let unlimited = Policy::new("unlimited", Algorithm::Unlimited);
-    let ledger = SharedStore::new(map.clone())
+    let backend = SharedStore::new(map.clone())
         .open(&[unlimited.into()])
         .unwrap();
     let charge = Charge::new(0, "ann".into_key(), 0);
     let limit = Limit::new(1, 1);
-    let reply = ledger.amend(&[charge], Amendment::Override(limit, Micros::new(1)));
+    let reply = backend.amend(&[charge], Amendment::Override(limit, Micros::new(1)));
     let error = reply.wait().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Misconfigured);
     assert!(map.items().is_empty());

@@ -115,7 +115,7 @@ async fn is_same(
         let limiter = &node.limiter;
         match step {
             Step::Check(cost) => format!("{:?}", node.check(cost).await),
-            Step::TakeUpTo(most) => format!("{:?}", limiter.take_up_to("ann", most).await),
+            Step::TakeUpTo(most) => format!("{:?}", limiter.acquire_up_to("ann", most).await),
             Step::Refund(cost) => format!("{:?}", limiter.refund("ann", cost).await),
             Step::Settle(cost) => format!("{:?}", limiter.settle("ann", cost).await),
             Step::Block(parts) => {

@@ -86,9 +86,9 @@ const CASES: &[Case] = &[
                policies.minute = { quota = '9/minute', key = 'peer_ip' }\n\
                policies.NAME = { quota = '9/day', key = 'peer_ip' }",
         mended: &[(
-            "`for_all_plans = true` of the policy",
+            "`ignore_plans = true` of the policy",
             "'9/day'",
-            "'9/day', for_all_plans = true",
+            "'9/day', ignore_plans = true",
         )],
     },
     Case {
@@ -138,9 +138,9 @@ const CASES: &[Case] = &[
         file: "store = { redis = 'redis://127.0.0.1/', nodes = 1, lease = '1s' }\n\
                policies.NAME = { quota = '9/day', penalty = { refusals = 9, within = '1min' }, key = 'peer_ip' }",
         mended: &[(
-            "`unleased = true` of the policy",
+            "`lease = false` of the policy",
             "quota",
-            "unleased = true, quota",
+            "lease = false, quota",
         )],
     },
 ];

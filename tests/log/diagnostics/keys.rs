@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 use tower::ServiceExt;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::key::{self, Extract, Forwarding, Head, IntoKey, Key, Missing, Proxies};
-use tower_ratelimit::policy::NoKey;
+use tower_ratelimit::policy::OnMissingKey;
 use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket};
 use tracing::Level;
 
@@ -197,10 +197,10 @@ fn a_peer_on_this_machine_that_tells_the_client_is_warned_of_once() {
 
 #[test]
 fn a_key_that_is_said_to_be_missing_at_times_is_no_mistake() {
-    for no_key in [NoKey::Skip, NoKey::Shared] {
+    for on_missing_key in [OnMissingKey::Skip, OnMissingKey::Shared] {
         let policy = Policy::new("user", TokenBucket::per_second(9))
             .key(key::extension::<u8>().optional())
-            .no_key(no_key);
+            .on_missing_key(on_missing_key);
         let limit = RateLimitLayer::builder().policy(policy).build().unwrap();
         let (answers, lines) = statuses(&hello().layer(limit), 3);
         assert_eq!(answers, [StatusCode::OK; 3]);
@@ -210,19 +210,19 @@ fn a_key_that_is_said_to_be_missing_at_times_is_no_mistake() {
 
 #[test]
 fn a_server_that_tells_no_key_is_told_so_though_the_policy_goes_on_without() {
-    for (no_key, key) in [
-        (NoKey::Shared, key::extension::<u16>().prefix("a")),
-        (NoKey::Skip, key::extension::<u16>().prefix("b")),
+    for (on_missing_key, key) in [
+        (OnMissingKey::Shared, key::extension::<u16>().prefix("a")),
+        (OnMissingKey::Skip, key::extension::<u16>().prefix("b")),
     ] {
         let policy = Policy::new("user", TokenBucket::per_second(9)).key(key);
-        let limit = RateLimitLayer::builder().policy(policy.no_key(no_key));
+        let limit = RateLimitLayer::builder().policy(policy.on_missing_key(on_missing_key));
         let app = hello().layer(limit.build().unwrap());
         let (answers, lines) = statuses(&app, 3);
         assert_eq!(answers, [StatusCode::OK; 3]);
         // Both are one mistake.
         assert_eq!(
             lines.len(),
-            usize::from(no_key == NoKey::Shared),
+            usize::from(on_missing_key == OnMissingKey::Shared),
             "{lines:?}"
         );
     }

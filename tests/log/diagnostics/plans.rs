@@ -97,7 +97,7 @@ fn a_policy_of_which_no_plan_speaks_is_named_unless_that_is_meant() {
             .unwrap();
     };
     let address = || Policy::new("address of plans", FixedWindow::per_day(10));
-    let ((), lines) = Log::of(|| build(address().for_all_plans()));
+    let ((), lines) = Log::of(|| build(address().ignore_plans()));
     assert!(lines.is_empty(), "{lines:?}");
     let ((), lines) = Log::of(|| build(address()));
     assert_warns_once(&lines, "TRL018", "policy \"address of plans\"");

@@ -8,7 +8,7 @@ use tower::{Layer, ServiceExt};
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{self, Head, IntoKey, Key};
 use tower_ratelimit::plan::{Operations, Plan, Plans};
-use tower_ratelimit::policy::{Http, NoKey};
+use tower_ratelimit::policy::{Http, OnMissingKey};
 use tower_ratelimit::{FixedWindow, LimitLayer, Limiter, Policy, RateLimitLayer, TokenBucket};
 
 use super::{User, assert_warns_once, block_on, hello};
@@ -36,11 +36,11 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
         [minute(), hour().when(|head| head.method() == "POST")],
         [minute(), hour().cost(|_| 2)],
         [minute(), hour().soft()],
-        [minute(), hour().no_key(NoKey::Skip)],
+        [minute(), hour().on_missing_key(OnMissingKey::Skip)],
         [minute(), by_header("hour", FixedWindow::per_hour(100))],
         // The first policy refuses requests that share a quota under the second.
         [
-            minute().no_key(NoKey::Refuse(StatusCode::UNAUTHORIZED)),
+            minute().on_missing_key(OnMissingKey::Refuse(StatusCode::UNAUTHORIZED)),
             hour(),
         ],
         // Two types of one name, as of two versions of a crate.
@@ -143,12 +143,12 @@ fn policies_whose_limits_differ_between_requests_are_not_accused() {
         let operations = Operations::new().limit("GET", window(5));
         let by_method = Policy::new("by method", window(50))
             .operations(operations)
-            .for_all_plans()
+            .ignore_plans()
             .key(key::global())
             .operation(key::method());
         let by_plan = Policy::new("by plan", window(50)).key(key::global());
         let strict = Policy::new("strict", window(10))
-            .for_all_plans()
+            .ignore_plans()
             .key(key::global());
         let plan = Plan::new("small").limit("by plan", window(3));
         RateLimitLayer::builder()
@@ -183,8 +183,8 @@ fn a_cost_above_the_limit_is_warned_of_once_for_each_policy() {
         }
         // Questions, and taking what there is.
         let _ = limiter.peek("ann", 50).now();
-        let _ = limiter.take_up_to("ann", 50).now();
-        let _ = block_on(limiter.take_up_to("ann", 50).into_future()).unwrap();
+        let _ = limiter.acquire_up_to("ann", 50).now();
+        let _ = block_on(limiter.acquire_up_to("ann", 50).into_future()).unwrap();
         // An override with a lower limit, and a block.
         let one = TokenBucket::per_second(10).burst(1);
         let day = Duration::from_secs(86_400);

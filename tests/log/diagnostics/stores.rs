@@ -10,7 +10,9 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{self, Extract, Head, IntoKey, Secret};
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Availability, Charge, Charged, Ledger, MemoryLedger, Store, Wanted};
+use tower_ratelimit::store::{
+    Availability, Backend, Charge, Charged, MemoryBackend, Store, Wanted,
+};
 use tower_ratelimit::{
     ConfigError, FixedWindow, LeakyQueue, Limiter, MemoryStore, Policy, RateLimitLayer, StoreError,
     TokenBucket,
@@ -24,14 +26,14 @@ use crate::support::log::{Log, LogLine};
 struct DownStore;
 
 impl Store for DownStore {
-    type Ledger = Self;
+    type Backend = Self;
 
     fn open(&self, _: &[Rule]) -> Result<Self, ConfigError> {
         Ok(Self)
     }
 }
 
-impl Ledger for DownStore {
+impl Backend for DownStore {
     fn charge(&self, _: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
         let error = StoreError::new(StoreErrorKind::Unavailable);
         Charged::Now(Err(error.caused_by("connection refused")))
@@ -67,7 +69,7 @@ fn a_store_that_fails_is_a_warning_with_its_cause_which_the_client_is_not_told()
 struct SharedByAll;
 
 impl Store for SharedByAll {
-    type Ledger = DownStore;
+    type Backend = DownStore;
 
     fn open(&self, _: &[Rule]) -> Result<DownStore, ConfigError> {
         Ok(DownStore)
@@ -191,14 +193,14 @@ fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
 struct ChargesOnly<T>(T);
 
 impl Store for ChargesOnly<MemoryStore> {
-    type Ledger = ChargesOnly<MemoryLedger>;
+    type Backend = ChargesOnly<MemoryBackend>;
 
-    fn open(&self, policies: &[Rule]) -> Result<Self::Ledger, ConfigError> {
+    fn open(&self, policies: &[Rule]) -> Result<Self::Backend, ConfigError> {
         self.0.open(policies).map(ChargesOnly)
     }
 }
 
-impl Ledger for ChargesOnly<MemoryLedger> {
+impl Backend for ChargesOnly<MemoryBackend> {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         self.0.charge(charges, wanted, outcomes)
     }
@@ -238,7 +240,7 @@ fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
     let policies = || {
         [
             window("leased"),
-            window("unleased").unleased(),
+            window("unleased").without_lease(),
             window("penalty").penalty(Penalty::after(3, minute)),
             window("waits").wait_up_to(minute),
             window("reserve").reserve(5),

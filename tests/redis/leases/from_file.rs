@@ -25,5 +25,5 @@ async fn a_file_says_for_how_long_units_are_leased_and_of_which_policies_they_ar
     assert_eq!(saved("", "").await, None);
     let leased = saved("", "lease = \"1s\"").await;
     assert!(leased > Some(50), "{leased:?}");
-    assert_eq!(saved("unleased = true", "lease = \"1s\"").await, Some(0));
+    assert_eq!(saved("lease = false", "lease = \"1s\"").await, Some(0));
 }

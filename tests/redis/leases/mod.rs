@@ -396,7 +396,7 @@ async fn policies_that_cannot_be_leased_ask_the_server() {
     let store = node(&server, &clock);
     let policies = [
         daily("small", 7),
-        daily("unleased", 1_000).unleased(),
+        daily("unleased", 1_000).without_lease(),
         Policy::new("queue", LeakyQueue::per_second(100).places(9)),
     ];
     for policy in policies {

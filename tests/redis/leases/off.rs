@@ -18,7 +18,7 @@ async fn heard(policy: Policy, open: impl Fn(&str) -> RedisStore) -> Vec<Vec<Str
     // What the server says to these is no answer.
     let _ = node.refund("ann", 1).await;
     let _ = node.settle("ann", 1).await;
-    let _ = node.take_up_to("ann", 5).await;
+    let _ = node.acquire_up_to("ann", 5).await;
     let _ = node.reset("ann").await;
     let _ = node.block("ann", DAY).await;
     let _ = node.inspect("ann").await;
@@ -31,7 +31,7 @@ async fn heard(policy: Policy, open: impl Fn(&str) -> RedisStore) -> Vec<Vec<Str
 async fn without_leases_a_request_sends_its_charge_and_nothing_else() {
     let policy = || daily("a", 1_000);
     let plain = heard(policy(), |url| patient().open(url).unwrap()).await;
-    let unleased = heard(policy().unleased(), |url| leasing().open(url).unwrap()).await;
+    let unleased = heard(policy().without_lease(), |url| leasing().open(url).unwrap()).await;
     assert_eq!(plain, unleased);
     assert!(plain.len() >= 9, "{plain:?}");
     for call in plain.into_iter().take(3) {

@@ -43,7 +43,7 @@ async fn an_override_is_seen_here_at_once_and_elsewhere_after_a_life() {
 async fn inspect_tells_how_many_units_all_nodes_hold() {
     let (server, clock) = (Server::start(&[]), new_year());
     let stores = [node(&server, &clock), node(&server, &clock)];
-    let policies = || [daily("a", 100_000), daily("apart", 100_000).unleased()];
+    let policies = || [daily("a", 100_000), daily("apart", 100_000).without_lease()];
     let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [policies()[0].clone()]));
     let both = limiter(&stores[0], policies());
     let told = async || -> Vec<(String, u32)> {
@@ -79,11 +79,11 @@ async fn all_that_there_is_can_be_taken_but_what_other_nodes_hold() {
         asked += warm(node, "ann").await;
     }
     let elsewhere = u32::try_from(stats(&nodes[1]).held).unwrap();
-    let (units, _) = nodes[0].take_up_to("ann", 2 * LIMIT).await.unwrap();
+    let (units, _) = nodes[0].acquire_up_to("ann", 2 * LIMIT).await.unwrap();
     assert_eq!(units, LIMIT - asked - elsewhere);
     assert_eq!(stats(&nodes[0]).held, 0);
     stores[1].give_leases_back().await;
-    let (units, _) = nodes[0].take_up_to("ann", 2 * LIMIT).await.unwrap();
+    let (units, _) = nodes[0].acquire_up_to("ann", 2 * LIMIT).await.unwrap();
     assert_eq!(units, elsewhere);
 }
 
@@ -188,7 +188,7 @@ async fn a_denial_is_remembered_for_a_tenth_of_a_second_at_most() {
     let stores = [node(&server, &clock), node(&server, &clock)];
     let nodes = [0, 1].map(|place: usize| limiter(&stores[place], [daily("a", 1_000)]));
     warm(&nodes[0], "ann").await;
-    let (_, _) = nodes[1].take_up_to("ann", 1_000).await.unwrap();
+    let (_, _) = nodes[1].acquire_up_to("ann", 1_000).await.unwrap();
     while is_allowed(&nodes[0], "ann", 1).await {}
     let mut silent = Duration::ZERO;
     for _ in 0..1_000 {

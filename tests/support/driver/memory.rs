@@ -39,7 +39,7 @@ impl Driver for Memory {
         if let Some(charge) = self.0.charge_under(cost) {
             self.0.past.push((at, Verb::Charge(cost)));
             self.0.clock.set_micros(Micros::new(at));
-            return seen(&self.0.ledger.charge_now(&[charge]));
+            return seen(&self.0.backend.charge_now(&[charge]));
         }
         let decision = self.0.decide(at, cost);
         let (_, outcome) = decision.binding().expect("one policy was asked");
@@ -49,7 +49,7 @@ impl Driver for Memory {
     fn peek(&mut self, at: u64, cost: u32) -> Seen {
         self.0.clock.set_micros(Micros::new(at));
         if let Some(charge) = self.0.charge_under(cost) {
-            return seen(&self.0.ledger.peek_now(&[charge]));
+            return seen(&self.0.backend.peek_now(&[charge]));
         }
         let decision = self.0.limiter.peek("key", cost).now();
         let (_, outcome) = decision.binding().expect("one policy was asked");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Amendment, Charge, MemoryLedger, Store};
+use tower_ratelimit::store::{Amendment, Charge, MemoryBackend, Store};
 use tower_ratelimit::{
     Algorithm, Decision, Limiter, LocalLimiter, ManualClock, MemoryStore, Micros,
 };
@@ -19,7 +19,7 @@ pub(crate) struct Policies {
     pub(super) clock: ManualClock,
     pub(super) store: MemoryStore,
     pub(super) limiter: LocalLimiter,
-    pub(super) ledger: MemoryLedger,
+    pub(super) backend: MemoryBackend,
     /// The limit that requests bring.
     pub(super) limit: Option<Limit>,
     pub(super) past: Vec<(u64, Verb)>,
@@ -48,11 +48,11 @@ impl Policies {
         let named = algorithms.iter().enumerate();
         let named = named.map(|(place, &algorithm)| Rule::new(place.to_string(), algorithm));
         let policies: Vec<Rule> = named.collect();
-        let ledger = store.open(&policies).expect("the policies are good");
+        let backend = store.open(&policies).expect("the policies are good");
         let builder = Limiter::builder().policies(policies).store(store.clone());
         Self {
             limiter: builder.build_local().expect("the policies are good"),
-            ledger,
+            backend,
             limit: None,
             algorithms,
             clock,
@@ -87,14 +87,14 @@ impl Policies {
         self.clock.set_micros(Micros::new(at));
         let amend = |cost: u32, amendment| {
             let charge = self.charge_under(cost)?;
-            self.ledger
+            self.backend
                 .amend_now(&[charge], amendment)
                 .expect("there is room");
             Some(())
         };
         let amended = match verb {
             Verb::Charge(cost) => self.charge_under(cost).map(|charge| {
-                let _ = self.ledger.charge_now(&[charge]);
+                let _ = self.backend.charge_now(&[charge]);
             }),
             Verb::Refund(units) => amend(units, Amendment::Refund),
             Verb::Settle(units) => amend(units, Amendment::Settle),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::policy::Rule;
-use tower_ratelimit::store::{Amendment, Charge, Ledger, Reply, SharedLedger, SharedStore, Store};
+use tower_ratelimit::store::{
+    Amendment, Backend, Charge, Reply, SharedBackend, SharedStore, Store,
+};
 use tower_ratelimit::{Algorithm, Limiter, ManualClock, Micros, StoreError};
 
 use super::super::items::Map;
@@ -16,7 +18,7 @@ use super::{Blocking, Driver, Limited, Overriding, Seen, now, seen};
 pub(crate) struct Shared {
     algorithm: Algorithm,
     limiter: Limiter,
-    ledger: SharedLedger<Map>,
+    backend: SharedBackend<Map>,
     limit: Option<Limit>,
     map: Map,
 }
@@ -24,12 +26,12 @@ pub(crate) struct Shared {
 impl Shared {
     fn over(algorithm: Algorithm, map: Map) -> Self {
         let (policy, store) = (Rule::new("0", algorithm), SharedStore::new(map.clone()));
-        let ledger = store.open(std::slice::from_ref(&policy));
+        let backend = store.open(std::slice::from_ref(&policy));
         let limiter = Limiter::builder().policy(policy).store(store).build();
         Self {
             algorithm,
             limiter: limiter.expect("the policy is good"),
-            ledger: ledger.expect("the policy is good"),
+            backend: backend.expect("the policy is good"),
             limit: None,
             map,
         }
@@ -48,11 +50,11 @@ impl Shared {
         &self,
         at: u64,
         cost: u32,
-        ask: impl FnOnce(&SharedLedger<Map>, &[Charge]) -> Reply<Result<T, StoreError>>,
+        ask: impl FnOnce(&SharedBackend<Map>, &[Charge]) -> Reply<Result<T, StoreError>>,
     ) -> Option<T> {
         let charge = Charge::new(0, "key".into_key(), cost).under(self.limit?);
         self.map.clock.set_micros(Micros::new(at));
-        let reply = ask(&self.ledger, &[charge]);
+        let reply = ask(&self.backend, &[charge]);
         Some(now(reply.wait()).expect("a map does not fail"))
     }
 }
@@ -69,7 +71,7 @@ impl Driver for Shared {
     }
 
     fn decide(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Ledger::decide) {
+        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Backend::decide) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.check("key", cost));
@@ -77,7 +79,7 @@ impl Driver for Shared {
     }
 
     fn peek(&mut self, at: u64, cost: u32) -> Seen {
-        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Ledger::peek) {
+        if let Some(told) = self.ask_under(at, cost, tower_ratelimit::store::Backend::peek) {
             return seen(&told);
         }
         let decision = self.ask(at, |limiter| limiter.peek("key", cost));
@@ -85,8 +87,8 @@ impl Driver for Shared {
     }
 
     fn refund(&mut self, at: u64, units: u32) {
-        let refunded = self.ask_under(at, units, |ledger, charges| {
-            ledger.amend(charges, Amendment::Refund)
+        let refunded = self.ask_under(at, units, |backend, charges| {
+            backend.amend(charges, Amendment::Refund)
         });
         if refunded.is_none() {
             self.ask(at, |limiter| limiter.refund("key", units));
@@ -94,8 +96,8 @@ impl Driver for Shared {
     }
 
     fn settle(&mut self, at: u64, units: u32) {
-        let settled = self.ask_under(at, units, |ledger, charges| {
-            ledger.amend(charges, Amendment::Settle)
+        let settled = self.ask_under(at, units, |backend, charges| {
+            backend.amend(charges, Amendment::Settle)
         });
         if settled.is_none() {
             self.ask(at, |limiter| limiter.settle("key", units));

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::Except;
 use crate::guarded::{Admit, Guarded};
-use crate::{Passage, Traffic};
+use crate::{InFlightGuard, Traffic};
 use tower_ratelimit::key::Head;
 use tower_ratelimit::middleware::GuardedBody;
 
@@ -86,8 +86,8 @@ where
     S: Service<Request<B>, Response = Response<R>>,
     R: Body,
 {
-    type Response = Response<GuardedBody<R, Option<Passage>>>;
-    type Guard = Option<Passage>;
+    type Response = Response<GuardedBody<R, Option<InFlightGuard>>>;
+    type Guard = Option<InFlightGuard>;
 
     #[inline]
     fn admit(

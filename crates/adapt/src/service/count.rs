@@ -7,7 +7,7 @@ use tower_service::Service;
 use super::Except;
 use crate::guarded::{Admit, Guarded};
 use crate::sampled::{Classify, Sampled};
-use crate::{Passage, Sample, Traffic};
+use crate::{InFlightGuard, Sample, Traffic};
 
 /// Counts the requests of any service for the signals of a [`Traffic`]: their latency, how many are in
 /// flight, and how many fail.
@@ -24,7 +24,7 @@ use crate::{Passage, Sample, Traffic};
 ///
 /// use tower::{BoxError, Layer, ServiceExt, service_fn};
 /// use tower_ratelimit_adapt::{Load, Signal, Traffic};
-/// use tower_ratelimit_adapt::service::CountLayer;
+/// use tower_ratelimit_adapt::service::CountTrafficLayer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), BoxError> {
@@ -32,18 +32,18 @@ use crate::{Passage, Sample, Traffic};
 /// let mut in_flight = traffic.in_flight(NonZeroU32::new(4).unwrap());
 ///
 /// let work = service_fn(async |_: u32| Ok::<_, BoxError>("done"));
-/// CountLayer::new(&traffic).layer(work).oneshot(7).await?;
+/// CountTrafficLayer::new(&traffic).layer(work).oneshot(7).await?;
 /// assert_eq!(in_flight.read(Duration::ZERO), Some(Load::percent(25)));
 /// # Ok(())
 /// # }
 /// ```
-pub struct CountLayer<Q, T, E> {
+pub struct CountTrafficLayer<Q, T, E> {
     traffic: Traffic,
     except: Option<Arc<Except<Q>>>,
     classify: Option<Arc<Classify<T, E>>>,
 }
 
-impl<Q, T, E> CountLayer<Q, T, E> {
+impl<Q, T, E> CountTrafficLayer<Q, T, E> {
     /// Creates a layer that counts into `traffic`.
     pub fn new(traffic: &Traffic) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl<Q, T, E> CountLayer<Q, T, E> {
     }
 }
 
-impl<S: Service<Q>, Q> Layer<S> for CountLayer<Q, S::Response, S::Error> {
+impl<S: Service<Q>, Q> Layer<S> for CountTrafficLayer<Q, S::Response, S::Error> {
     type Service = Guarded<S, Self>;
 
     fn layer(&self, inner: S) -> Guarded<S, Self> {
@@ -77,9 +77,9 @@ impl<S: Service<Q>, Q> Layer<S> for CountLayer<Q, S::Response, S::Error> {
     }
 }
 
-impl<S: Service<Q>, Q> Admit<S, Q> for CountLayer<Q, S::Response, S::Error> {
+impl<S: Service<Q>, Q> Admit<S, Q> for CountTrafficLayer<Q, S::Response, S::Error> {
     type Response = S::Response;
-    type Guard = Sampled<Passage, Classify<S::Response, S::Error>>;
+    type Guard = Sampled<InFlightGuard, Classify<S::Response, S::Error>>;
 
     #[inline]
     fn admit(
@@ -95,7 +95,7 @@ impl<S: Service<Q>, Q> Admit<S, Q> for CountLayer<Q, S::Response, S::Error> {
     }
 }
 
-impl<Q, T, E> Clone for CountLayer<Q, T, E> {
+impl<Q, T, E> Clone for CountTrafficLayer<Q, T, E> {
     fn clone(&self) -> Self {
         Self {
             traffic: self.traffic.clone(),
@@ -105,9 +105,9 @@ impl<Q, T, E> Clone for CountLayer<Q, T, E> {
     }
 }
 
-impl<Q, T, E> fmt::Debug for CountLayer<Q, T, E> {
+impl<Q, T, E> fmt::Debug for CountTrafficLayer<Q, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountLayer")
+        f.debug_struct("CountTrafficLayer")
             .field("traffic", &self.traffic)
             .finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ mod count;
 mod tests;
 
 pub use self::concurrency::ConcurrencyLayer;
-pub use self::count::CountLayer;
+pub use self::count::CountTrafficLayer;
 
 /// Excludes requests.
 type Except<Q> = dyn Fn(&Q) -> bool + Send + Sync;

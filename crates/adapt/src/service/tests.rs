@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use super::{ConcurrencyLayer, CountLayer};
+use super::{ConcurrencyLayer, CountTrafficLayer};
 use crate::{AdaptiveConcurrency, Load, Sample, Saturated, Signal, Traffic};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -182,7 +182,7 @@ async fn the_traffic_counts_what_is_under_way_and_what_fails() {
     let traffic = Traffic::new();
     let mut in_flight = traffic.in_flight(NonZeroU32::new(10).unwrap());
     let mut failures = traffic.failures();
-    let layer = CountLayer::new(&traffic)
+    let layer = CountTrafficLayer::new(&traffic)
         .except(|job| *job == Job::Hang)
         .classify(classify);
     let service = layer.layer(service_fn(work));

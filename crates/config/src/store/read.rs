@@ -75,7 +75,7 @@ const OF_REDIS: &[&str] = &[
     "prefix",
     "deadline",
     "remember_denials_for",
-    "slot_life",
+    "slot_ttl",
     "lease",
     "nodes",
     "nodes_at_least",

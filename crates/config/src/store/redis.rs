@@ -68,8 +68,8 @@ fn options(table: &TableAt<'_>) -> RedisStoreBuilder {
     if let Some(longest) = time("remember_denials_for") {
         builder = builder.remember_denials_for(longest);
     }
-    if let Some(life) = time("slot_life") {
-        builder = builder.slot_life(life);
+    if let Some(life) = time("slot_ttl") {
+        builder = builder.slot_ttl(life);
     }
     if let Some(longest) = time("lease") {
         builder = builder.lease(Lease::up_to(longest));

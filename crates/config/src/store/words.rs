@@ -26,7 +26,7 @@ pub(crate) static STORE: Vocabulary<()> = Vocabulary(&[
     setting("remember_denials_for")
         .says("How long a denial is remembered in this process.")
         .together(Shape::Duration),
-    setting("slot_life")
+    setting("slot_ttl")
         .says(
             "The time for which a concurrency slot in Redis lasts without renewal; the default \
              is 15 seconds.",

@@ -39,7 +39,7 @@ use super::{Clock, Micros, Sleep};
 /// A request that waits for its turn waits by the clock of its store: in a
 /// [`LeakyQueue`](crate::LeakyQueue), under `Policy::wait_up_to`, and in a service of any kind. It goes on
 /// when the clock is moved to its turn, in real time at once. Tokio's paused time is not needed. An
-/// outgoing client waits by the clock that its `LearnedLimitLayer` is given.
+/// outgoing client waits by the clock that its `ClientThrottleLayer` is given.
 ///
 /// ```
 /// # use tower_ratelimit_core as tower_ratelimit;

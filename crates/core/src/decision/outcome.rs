@@ -15,7 +15,7 @@ use crate::clock::Micros;
 #[must_use = "a request that is denied must not go on"]
 pub struct Outcome {
     pub(super) allowed: bool,
-    pub(super) counted_together: bool,
+    pub(super) overflowed: bool,
     pub(super) effect: DenialEffect,
     pub(super) blocked: Blocked,
     pub(super) limit: u32,
@@ -85,7 +85,7 @@ impl Outcome {
     pub(crate) fn allowed(limit: u32, remaining: u32, reset_after: Micros) -> Self {
         Self {
             allowed: true,
-            counted_together: false,
+            overflowed: false,
             effect: DenialEffect::Full,
             blocked: Blocked::No,
             limit,
@@ -191,9 +191,9 @@ impl Outcome {
         Some((self.limit, seconds))
     }
 
-    pub(crate) fn counted_together(self) -> Self {
+    pub(crate) fn overflowed(self) -> Self {
         Self {
-            counted_together: true,
+            overflowed: true,
             ..self
         }
     }
@@ -363,7 +363,7 @@ impl Outcome {
     /// Returns whether the store had no room for this new key, could evict no other key, and counted it together
     /// with all such keys. The numbers are those of all of them.
     pub fn is_overflow(&self) -> bool {
-        self.counted_together
+        self.overflowed
     }
 
     /// Returns whether the policy's [factor](crate::Policy::factor) is below 1, so that only a part of its limit is

@@ -7,9 +7,9 @@ use crate::diagnostics::Diagnostic;
 
 /// Why a request has no key.
 ///
-/// The policy's [`NoKey`][NoKey] can change what happens to such requests.
+/// The policy's [`OnMissingKey`][OnMissingKey] can change what happens to such requests.
 ///
-/// [NoKey]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/enum.NoKey.html
+/// [OnMissingKey]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/enum.OnMissingKey.html
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {

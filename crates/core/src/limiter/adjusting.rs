@@ -281,7 +281,7 @@ mod tests {
         let minute = FixedWindow::per_minute;
         let limiter = Limiter::builder()
             .policy(Policy::new("minute", minute(5)))
-            .policy(Policy::new("other", minute(7)).for_all_plans())
+            .policy(Policy::new("other", minute(7)).ignore_plans())
             .plans_by_name(Plans::new([
                 Plan::new("free").limit("minute", minute(5)),
                 Plan::new("ent").unlimited("minute"),

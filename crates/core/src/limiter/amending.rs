@@ -10,9 +10,9 @@ use super::subject::{Alike, Subject};
 use super::{Limiter, LocalLimiter, Purpose};
 use crate::error::StoreError;
 use crate::key::IntoKey;
-use crate::store::{Amendment, Charge, Ledger, Reply};
+use crate::store::{Amendment, Backend, Charge, Reply};
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Gives units back that were charged to this key, under every policy, for work that was not done.
     ///
     /// At most the units in use are given back: of a window, the units that still count, the latest first; of
@@ -205,7 +205,7 @@ pub(super) struct Amend<S, A = ()> {
     subject: S,
     purpose: Purpose,
     amendment: Amendment,
-    /// Makes an answer of that of [`Ledger::amend`].
+    /// Makes an answer of that of [`Backend::amend`].
     answer: fn(bool) -> A,
 }
 
@@ -242,7 +242,7 @@ impl<S, A> Sealed for Amend<S, A> {}
 impl<S: Subject, A: Default + Send + 'static> Verb for Amend<S, A> {
     type Answer = A;
 
-    fn ask<L: Ledger + ?Sized>(
+    fn ask<L: Backend + ?Sized>(
         self,
         limiter: &Limiter<L>,
         _: &Findings,

@@ -7,7 +7,7 @@ use super::subject::Subject;
 use super::{Limiter, LocalLimiter};
 use crate::decision::Decision;
 use crate::error::StoreError;
-use crate::store::{Ledger, MemoryLedger, Reply};
+use crate::store::{Backend, MemoryBackend, Reply};
 
 /// What a verb of a [`Limiter`] is about to do. Nothing happens until it is awaited, or until [`now`](Self::now) is
 /// called.
@@ -40,7 +40,7 @@ use crate::store::{Ledger, MemoryLedger, Reply};
 /// # }
 /// ```
 #[must_use = "nothing happens until it is awaited, or `now` is called"]
-pub struct Ask<'a, V, L: ?Sized = dyn Ledger> {
+pub struct Ask<'a, V, L: ?Sized = dyn Backend> {
     pub(super) limiter: &'a Limiter<L>,
     pub(super) verb: V,
 }
@@ -61,7 +61,7 @@ pub trait Verb: sealed::Sealed + Sized + Send + 'static {
     /// Asks the store of this limiter, by the findings of a resolver.
     // A limiter calls it, and users write `.await` or `.now()`.
     #[doc(hidden)]
-    fn ask<L: Ledger + ?Sized>(
+    fn ask<L: Backend + ?Sized>(
         self,
         limiter: &Limiter<L>,
         findings: &Findings,
@@ -118,7 +118,7 @@ where
         self.subject.look(limiter)
     }
 
-    fn ask<L: Ledger + ?Sized>(
+    fn ask<L: Backend + ?Sized>(
         self,
         limiter: &Limiter<L>,
         findings: &Findings,
@@ -133,7 +133,7 @@ where
     }
 }
 
-impl<V: Verb> Ask<'_, V, MemoryLedger> {
+impl<V: Verb> Ask<'_, V, MemoryBackend> {
     /// Asks the store in this process, which always answers at once.
     ///
     /// It waits for nothing: where a limiter has a resolver for its keys, it takes what is known of the key, even
@@ -144,7 +144,7 @@ impl<V: Verb> Ask<'_, V, MemoryLedger> {
     }
 }
 
-impl<V: Verb, L: Ledger + ?Sized> IntoFuture for Ask<'_, V, L> {
+impl<V: Verb, L: Backend + ?Sized> IntoFuture for Ask<'_, V, L> {
     type Output = Result<V::Answer, StoreError>;
     type IntoFuture = Reply<Self::Output>;
 
@@ -168,7 +168,7 @@ impl<V: Verb, L: Ledger + ?Sized> IntoFuture for Ask<'_, V, L> {
     }
 }
 
-impl<V, L: Ledger + ?Sized> fmt::Debug for Ask<'_, V, L> {
+impl<V, L: Backend + ?Sized> fmt::Debug for Ask<'_, V, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ask")
             .field("limiter", &self.limiter)

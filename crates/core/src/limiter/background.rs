@@ -7,18 +7,18 @@ use std::pin::Pin;
 
 use tokio::runtime::Handle;
 
-use crate::store::Ledger;
+use crate::store::Backend;
 
-/// Runs a future of this ledger to its end: where the ledger says, or in this runtime, or in that of the request. Without any of
+/// Runs a future of this backend to its end: where the backend says, or in this runtime, or in that of the request. Without any of
 /// them it is dropped.
 ///
 /// The future is boxed, so that a program contains one task and not one for each kind of future.
 pub(super) fn spawn(
-    ledger: &dyn Ledger,
+    backend: &dyn Backend,
     of_request: Option<&Handle>,
     future: impl Future<Output = ()> + Send + 'static,
 ) {
-    let runtime = ledger.runtime();
+    let runtime = backend.runtime();
     let runtime = runtime.or_else(|| Handle::try_current().ok());
     let Some(runtime) = runtime.as_ref().or(of_request) else {
         return;

@@ -335,14 +335,14 @@ impl<S: Store> LimiterBuilder<S> {
     pub fn open_for(
         self,
         policies: Vec<Policy>,
-    ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
+    ) -> Result<(Limiter<S::Backend>, Vec<Policy>), ConfigError> {
         self.policies(policies).open(false)
     }
 
     fn open(
         mut self,
         warns_if_pointless: bool,
-    ) -> Result<(Limiter<S::Ledger>, Vec<Policy>), ConfigError> {
+    ) -> Result<(Limiter<S::Backend>, Vec<Policy>), ConfigError> {
         check_policies(&self.policies)?;
         for group in &self.spilling {
             FirstOf::spill(&mut self.groups, group)?;
@@ -366,14 +366,14 @@ impl<S: Store> LimiterBuilder<S> {
         policies.iter().try_for_each(Policy::check_one_limit)?;
         let policies = policies.into_iter().map(Policy::into_stored);
         let policies: Vec<_> = policies.collect::<Result<_, _>>()?;
-        let ledger = Guarded::open(&self.store, &policies)?;
+        let backend = Guarded::open(&self.store, &policies)?;
         let mistakes = mistakes.of_parts(&policies);
         let modes = self.modes.unwrap_or_default();
         let modes = modes.declared(self.mode, policies.iter().map(Policy::declared_mode));
         let waiting = WaitingRoom::with(self.wait_places);
         let limiter = Limiter::of(
             &policies,
-            ledger,
+            backend,
             mistakes,
             limits,
             (modes, groups),
@@ -529,11 +529,11 @@ fn check_first_names(policies: &[Policy]) -> Result<(), ConfigError> {
         check_names(std::iter::once(was))?;
         if !was.is_ascii() {
             let remedy = "name a policy with 1 to 64 printable characters of ASCII";
-            return Err(ConfigError::quoting("was", was, remedy));
+            return Err(ConfigError::quoting("renamed_from", was, remedy));
         }
         if taken[&was.to_ascii_lowercase()] > 1 {
             let remedy = "name a policy that no longer exists, and name it once";
-            return Err(ConfigError::quoting("was", was, remedy));
+            return Err(ConfigError::quoting("renamed_from", was, remedy));
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ use crate::factor::Class;
 use crate::key::Key;
 use crate::plan::{Finding, LimitContext, Limits};
 use crate::policy::{Demand, Mode, NoDemand};
-use crate::store::{Charge, Ledger, Slot};
+use crate::store::{Backend, Charge, Slot};
 
 /// Reads a request for one policy.
 pub trait Reads {
@@ -62,7 +62,7 @@ pub struct LimitOfCaller {
 /// What charges are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A decision, also one that is only looked at, as by `peek`, and one on as much as there is, as by `take_up_to`.
+    /// A decision, also one that is only looked at, as by `peek`, and one on as much as there is, as by `acquire_up_to`.
     Decide,
     /// A decision on a request that has an end, with its slots. `explain` describes one.
     Reserve,
@@ -185,7 +185,7 @@ pub(super) struct Named {
     pub(super) limits: SmallVec<[LimitOfCaller; 2]>,
 }
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Returns the charge of a request under one policy.
     ///
     /// It changes nothing: `peek` and `explain` make charges too, and what is made may be thrown away. The order of the steps
@@ -321,7 +321,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         if !own.has_hours() {
             return None;
         }
-        let clock = self.ledger.clock();
+        let clock = self.backend.clock();
         let now = clock.map_or_else(Micros::by_this_node, |clock| clock.now());
         self.limit_of_charge(charge, *own)?.limit_at(now)
     }

@@ -61,7 +61,7 @@ impl ClientCharges {
     }
 
     /// Changes the state of its key under one policy, or of [its own keys](Self::is_its_own) under all, and returns what
-    /// [`Ledger::amend`](crate::store::Ledger::amend) answers.
+    /// [`Backend::amend`](crate::store::Backend::amend) answers.
     pub fn amend(
         &self,
         amendment: Amendment,

@@ -15,10 +15,10 @@ use crate::key::Key;
 use crate::observe::Past;
 use crate::observe::Request;
 use crate::observe::{
-    Count, Counters, Heaviest, HeavyKey, HeavyKeys, Metered, PolicyStats, Totals, Wait,
+    Count, Counters, Heaviest, HeavyHitter, HeavyHitters, Metered, PolicyStats, Totals, Wait,
 };
-use crate::policy::{HeaviestKeys, Policy};
-use crate::store::{Charge, Ledger};
+use crate::policy::{Policy, TopKeys};
+use crate::store::{Backend, Charge};
 
 /// The counters of a limiter, and its policies.
 pub(super) struct LimiterCounters {
@@ -29,13 +29,13 @@ pub(super) struct LimiterCounters {
     /// The counters before a reload, if there was one.
     past: OnceLock<Arc<Past>>,
     /// By policy; `None` if no policy tracks its heaviest keys.
-    heavy_hitters: Option<Box<[Option<HeavyHitters>]>>,
+    heavy_hitters: Option<Box<[Option<TrackedKeys>]>>,
 }
 
 /// The heaviest keys of a policy.
-struct HeavyHitters {
+struct TrackedKeys {
     tracked: Heaviest<Key>,
-    options: HeaviestKeys,
+    options: TopKeys,
 }
 
 impl LimiterCounters {
@@ -55,17 +55,17 @@ impl LimiterCounters {
     }
 
     /// Returns the heaviest keys of this policy.
-    pub(super) fn heaviest(&self, policy: usize) -> Option<HeavyKeys> {
-        let HeavyHitters { tracked, options } =
+    pub(super) fn heaviest(&self, policy: usize) -> Option<HeavyHitters> {
+        let TrackedKeys { tracked, options } =
             self.heavy_hitters.as_ref()?.get(policy)?.as_ref()?;
         let read = tracked.read(options.most());
-        let keys = read.keys.iter().map(|(key, weight)| HeavyKey {
+        let keys = read.keys.iter().map(|(key, weight)| HeavyHitter {
             key: options.show(key),
             cost: weight.cost,
             error: weight.error,
             refused: weight.refused,
         });
-        Some(HeavyKeys {
+        Some(HeavyHitters {
             total: read.total,
             error: read.error,
             keys: keys.collect(),
@@ -131,11 +131,11 @@ impl LimiterCounters {
     }
 }
 
-fn heavy_hitters(policies: &[Policy]) -> Option<Box<[Option<HeavyHitters>]>> {
+fn heavy_hitters(policies: &[Policy]) -> Option<Box<[Option<TrackedKeys>]>> {
     let of_policy = |policy: &Policy| {
         let options = policy.heaviest()?.clone();
         let tracked = Heaviest::new(options.places());
-        Some(HeavyHitters { tracked, options })
+        Some(TrackedKeys { tracked, options })
     };
     let each: Box<[_]> = policies.iter().map(of_policy).collect();
     each.iter().any(Option::is_some).then_some(each)
@@ -286,7 +286,7 @@ impl Policies {
     }
 }
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Returns the counters, for events that are not decisions.
     // For `tower-ratelimit`.
     #[doc(hidden)]
@@ -303,11 +303,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 
     /// Returns for how long a block or an override of a key of this policy may hold: see
-    /// [`Ledger::holds_for`].
+    /// [`Backend::holds_for`].
     // For `tower-ratelimit`.
     #[doc(hidden)]
     pub fn holds_for(&self, policy: usize) -> Duration {
-        self.ledger.holds_for(policy)
+        self.backend.holds_for(policy)
     }
 
     /// Counts a request that begins to wait under this policy.

@@ -1,4 +1,4 @@
-//! Asks a ledger to decide. No other file does.
+//! Asks a backend to decide. No other file does.
 //!
 //! An answer is checked here, and the health of the store is reported. A decision is then concluded: large costs are
 //! warned of, parts become units, and the request is counted.
@@ -20,16 +20,16 @@ use crate::error::StoreError;
 use crate::factor::FactorCell;
 use crate::key::Key;
 use crate::plan::{Choice, RuleLimit};
-use crate::store::{Charge, Charged, Ledger, Reply, Wanted, answered, check};
+use crate::store::{Backend, Charge, Charged, Reply, Wanted, answered, check};
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Asks for a decision on these charges, and checks an answer that comes at once. One that comes later is to be
     /// [checked](Policies::checked).
     // For `tower-ratelimit`.
     #[doc(hidden)]
     #[inline]
     pub fn decide(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
-        let error = match self.ledger.charge(charges, wanted, outcomes) {
+        let error = match self.backend.charge(charges, wanted, outcomes) {
             Charged::Now(Ok(is_allowed)) if !wanted.includes(is_allowed) => {
                 self.policies.store.answered();
                 return Charged::Now(Ok(is_allowed));
@@ -52,7 +52,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Asks for a decision, and returns the outcomes by value. They are to be [checked](Policies::checked).
     pub(crate) fn ask(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ledger.decide(charges)
+        self.backend.decide(charges)
     }
 
     /// Decides on these charges, and counts the request. An answer that comes at once is written in place.
@@ -113,7 +113,7 @@ impl Policies {
         &self,
         charges: &[Charge],
     ) -> Reply<Result<(u32, Outcomes), StoreError>> {
-        self.ledger.take_up_to(charges)
+        self.backend.acquire_up_to(charges)
     }
 }
 
@@ -124,8 +124,8 @@ impl LocalLimiter {
         let policies = &*self.policies;
         let policy = match policies.shape_at(cost) {
             Shape::OnePlain(policy) => {
-                let ledger = self.ledger.inner();
-                ledger.charge_one(policy, (&key, cost), None, outcomes);
+                let backend = self.backend.inner();
+                backend.charge_one(policy, (&key, cost), None, outcomes);
                 policy
             }
             Shape::OnePriced(policy) => {
@@ -152,7 +152,7 @@ impl LocalLimiter {
         let Some(policy) = policies.only_plain(cost) else {
             return self.admit_as(policies.shape_at(cost), key, cost);
         };
-        let is_admitted = self.ledger.inner().admit_one(policy, key, cost);
+        let is_admitted = self.backend.inner().admit_one(policy, key, cost);
         let tally = iter::once(Tally::of(policy, key, cost));
         policies.count(tally, Decided::by_one(policy, is_admitted));
         is_admitted
@@ -161,7 +161,7 @@ impl LocalLimiter {
     // A function of its own, since the path of one plain policy is smaller without it.
     #[inline(never)]
     fn admit_as(&self, shape: Shape, key: &Key, cost: u32) -> bool {
-        let (policies, ledger) = (&*self.policies, self.ledger.inner());
+        let (policies, backend) = (&*self.policies, self.backend.inner());
         let mut of_rule;
         let (policy, key, is_admitted) = match shape {
             Shape::OnePriced(policy) => match policies.prices.ungrowing(policy) {
@@ -174,12 +174,12 @@ impl LocalLimiter {
                 let Some((limit, _)) = self.choice(policy, &mut of_rule) else {
                     return true;
                 };
-                let is_admitted = ledger.admit_under(policy, (&of_rule, cost), limit);
+                let is_admitted = backend.admit_under(policy, (&of_rule, cost), limit);
                 (policy, &of_rule, is_admitted)
             }
             _ => {
                 let alike = (shape == Shape::SeveralPlain)
-                    .then(|| ledger.admit_alike(&policies.limited, key, cost))
+                    .then(|| backend.admit_alike(&policies.limited, key, cost))
                     .flatten();
                 let Some(verdict) = alike else {
                     return self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide));
@@ -199,8 +199,8 @@ impl LocalLimiter {
     /// Decides under the only policy, which has a factor.
     fn decide_priced(&self, policy: usize, key: &Key, cost: u32, outcomes: &mut Outcomes) {
         self.with_price(policy, (key, cost), |charge| {
-            let (ledger, priced) = (self.ledger.inner(), (key, charge.cost));
-            ledger.charge_one(policy, priced, charge.limit, outcomes);
+            let (backend, priced) = (self.backend.inner(), (key, charge.cost));
+            backend.charge_one(policy, priced, charge.limit, outcomes);
             let charges = slice::from_ref(charge);
             self.policies.prices.convert_to_units(charges, outcomes);
         });
@@ -230,8 +230,8 @@ impl LocalLimiter {
         let Some((limit, choice)) = self.choice(policy, key) else {
             return false;
         };
-        let ledger = self.ledger.inner();
-        ledger.charge_one(policy, (key, cost), limit, outcomes);
+        let backend = self.backend.inner();
+        backend.charge_one(policy, (key, cost), limit, outcomes);
         let window = limit.map(|_| OwnWindow(choice.window));
         outcomes.ruled_by(policy, choice.rule, window);
         true
@@ -246,9 +246,9 @@ impl LocalLimiter {
     /// Admits under the only policy, which has a factor that cannot grow.
     #[inline]
     fn admit_priced(&self, (policy, cell): (usize, &FactorCell), key: &Key, cost: u32) -> bool {
-        let ledger = self.ledger.inner();
+        let backend = self.backend.inner();
         let is_admitted = match Prices::whole_cost(cell, cost) {
-            Some(parts) => ledger.admit_one(policy, key, parts),
+            Some(parts) => backend.admit_one(policy, key, parts),
             None => self.admit_reduced(policy, key, cost),
         };
         if !is_admitted {
@@ -261,8 +261,8 @@ impl LocalLimiter {
     #[inline(never)]
     fn admit_reduced(&self, policy: usize, key: &Key, cost: u32) -> bool {
         self.with_price(policy, (key, cost), |charge| {
-            let ledger = self.ledger.inner();
-            ledger.admit_under(policy, (key, charge.cost), charge.limit)
+            let backend = self.backend.inner();
+            backend.admit_under(policy, (key, charge.cost), charge.limit)
         })
     }
 

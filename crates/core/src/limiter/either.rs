@@ -5,9 +5,9 @@ use smallvec::SmallVec;
 use super::charging::{Purpose, Reads, Steps};
 use super::{Charges, Limiter};
 use crate::policy::{Alternative, Demand, Groups, Mode, NoDemand};
-use crate::store::{Charge, Ledger};
+use crate::store::{Backend, Charge};
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Returns the names of the groups of policies of which one pays, as
     /// [`first_of`](super::LimiterBuilder::first_of) has declared them.
     pub fn groups(&self) -> impl Iterator<Item = &str> {

@@ -11,7 +11,7 @@ use super::Limiter;
 use crate::decision::HoursNow;
 use crate::decision::{Decision, LimitRule, Outcome};
 use crate::error::StoreError;
-use crate::store::{Charge, Ledger, Reply};
+use crate::store::{Backend, Charge, Reply};
 
 /// The state of a key under every policy; see
 /// [`Limiter::inspect`](super::Limiter::inspect).
@@ -37,7 +37,7 @@ struct BesideOutcome {
     leased: u32,
 }
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Returns each policy that is a level of a tree below another one, with that one, in the order of declaration: see
     /// [`Policy::below`](crate::Policy::below).
     pub fn levels(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -57,8 +57,8 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 .get(charge.policy)
                 .copied()
                 .flatten();
-            let refusals = penalty.map(|of| (self.ledger.refusals(charge), of));
-            (charge.policy, refusals, self.ledger.leased(charge))
+            let refusals = penalty.map(|of| (self.backend.refusals(charge), of));
+            (charge.policy, refusals, self.backend.leased(charge))
         });
         let each: Vec<_> = each.collect();
         Reply::later(async move {

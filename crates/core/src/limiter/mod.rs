@@ -1,7 +1,7 @@
 //! The limiter: policies and a store that decide, without HTTP.
 //!
 //! The layers are thin shells around it. `charging.rs` makes the charges of a request, and `deciding.rs` asks the
-//! ledger about them. `verdict.rs` gives the layers the verdict on a request. The verbs have files of their own: each returns an
+//! backend about them. `verdict.rs` gives the layers the verdict on a request. The verbs have files of their own: each returns an
 //! [`Ask`], and has one body for all stores.
 
 mod adjusting;
@@ -58,7 +58,7 @@ pub(crate) use self::limits::{PreparedLimits, require_plan};
 use self::counting::LimiterCounters;
 use self::policies::{Policies, Shape};
 use self::prices::Prices;
-use self::reservation::{Lost, OnAbandoned, PendingOutcomes};
+use self::reservation::{Lost, OnDropped, PendingOutcomes};
 use self::terms::RequestTerms;
 use crate::advice::Mistakes;
 use crate::clock::Timers;
@@ -66,8 +66,10 @@ use crate::decision::{Decision, Names, Outcomes};
 use crate::error::StoreError;
 use crate::observe::{Count, StoreHealth};
 use crate::plan::LimitContext;
-use crate::policy::{DeclaredModes, Groups, Mode, Modes, Policy, Unsettled, guaranteed_below};
-use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, MemoryStore, Outlook, Reply};
+use crate::policy::{DeclaredModes, Groups, Mode, Modes, OnAbandoned, Policy, guaranteed_below};
+use crate::store::{
+    Amendment, Backend, Charge, Guarded, MemoryBackend, MemoryStore, Outlook, Reply,
+};
 
 /// Decides whether a request may go on, under one or more policies. It does not depend on HTTP.
 ///
@@ -95,11 +97,11 @@ use crate::store::{Amendment, Charge, Guarded, Ledger, MemoryLedger, MemoryStore
 /// # Ok(())
 /// # }
 /// ```
-pub struct Limiter<L: ?Sized = dyn Ledger> {
+pub struct Limiter<L: ?Sized = dyn Backend> {
     policies: Arc<Policies>,
     /// The plan and the operation of the requests, if they are set.
     context: Option<Arc<LimitContext>>,
-    ledger: Guarded<L>,
+    backend: Guarded<L>,
 }
 
 /// A limiter with its state in this process, whose verbs also answer at once: see [`Ask::now`].
@@ -121,9 +123,9 @@ pub struct Limiter<L: ?Sized = dyn Ledger> {
 /// assert!(limiter.check("bob", 20).now().is_allowed());
 /// # Ok::<(), tower_ratelimit::ConfigError>(())
 /// ```
-pub type LocalLimiter = Limiter<MemoryLedger>;
+pub type LocalLimiter = Limiter<MemoryBackend>;
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Returns whether it is the same limiter, and not another one over the same state.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let asks_alike = self.context.is_none() && other.context.is_none();
@@ -137,7 +139,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         self.policies.prices.convert_to_units(charges, outcomes);
     }
 
-    /// Changes the states of keys, and returns what [`Ledger::amend`] answers.
+    /// Changes the states of keys, and returns what [`Backend::amend`] answers.
     pub(crate) fn amended(
         &self,
         charges: &[Charge],
@@ -150,11 +152,11 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 .count_corrected(charges, Some(Count::Refunded)),
             _ => {}
         }
-        self.ledger.amend(charges, amendment)
+        self.backend.amend(charges, amendment)
     }
 
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
-        self.ledger.outlook(charges)
+        self.backend.outlook(charges)
     }
 
     /// Returns the timers of its clock.
@@ -166,7 +168,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Returns whether a request that ends without an answer may cost something other than its estimate.
     pub(crate) fn settles_the_unanswered(&self) -> bool {
-        self.policies.unless_settled.is_some()
+        self.policies.on_abandoned.is_some()
     }
 
     /// Returns whether the requests of this policy wait for their turn.
@@ -197,12 +199,12 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 }
 
 impl<L: ?Sized> Limiter<L> {
-    /// Returns the same limiter, over a ledger of any kind.
+    /// Returns the same limiter, over a backend of any kind.
     fn any(&self) -> Limiter {
         Limiter {
             policies: Arc::clone(&self.policies),
             context: self.context.clone(),
-            ledger: self.policies.ledger.clone(),
+            backend: self.policies.backend.clone(),
         }
     }
 }
@@ -216,7 +218,7 @@ impl LocalLimiter {
         let declared = policies.iter().map(Policy::declared_mode);
         Self::of(
             policies,
-            Guarded::in_process(MemoryStore::new().ledger(policies)),
+            Guarded::in_process(MemoryStore::new().backend(policies)),
             Mistakes::of(policies),
             PreparedLimits::of_one_each(),
             (Modes::new().declared(Mode::Enforce, declared), None),
@@ -225,11 +227,11 @@ impl LocalLimiter {
     }
 }
 
-impl<L: Ledger> Limiter<L> {
-    /// Makes a limiter from policies with checked names, and a ledger that was opened for them.
+impl<L: Backend> Limiter<L> {
+    /// Makes a limiter from policies with checked names, and a backend that was opened for them.
     fn of(
         policies: &[Policy],
-        ledger: Guarded<L>,
+        backend: Guarded<L>,
         mistakes: Mistakes,
         PreparedLimits { limits, rules }: PreparedLimits,
         (modes, groups): (DeclaredModes, Option<Groups>),
@@ -272,9 +274,9 @@ impl<L: Ledger> Limiter<L> {
         };
         let weights = Weights::of(policies, limits.as_ref());
         let are_bare = limits.is_none() && !terms.are_any() && !has_slots && !prices.are_any();
-        let timers = Timers::of(ledger.clock());
-        let unless_settled: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
-        let all_keep_estimates = unless_settled.iter().all(|it| *it == Unsettled::Estimate);
+        let timers = Timers::of(backend.clock());
+        let on_abandoned: Box<[_]> = policies.iter().map(Policy::if_unsettled).collect();
+        let all_keep_estimates = on_abandoned.iter().all(|it| *it == OnAbandoned::Estimate);
         Self {
             policies: Arc::new(Policies {
                 queue: queueing::queue(policies, &timers),
@@ -298,14 +300,14 @@ impl<L: Ledger> Limiter<L> {
                 divided,
                 guaranteed: guaranteed.collect(),
                 counted: LimiterCounters::new(policies),
-                unless_settled: (!all_keep_estimates).then_some(unless_settled),
+                on_abandoned: (!all_keep_estimates).then_some(on_abandoned),
                 lost: Lost::default(),
                 penalties: penalties.collect(),
                 modes,
-                ledger: ledger.clone().erased(),
+                backend: backend.clone().erased(),
             }),
             context: None,
-            ledger,
+            backend,
         }
     }
 
@@ -314,13 +316,13 @@ impl<L: Ledger> Limiter<L> {
         Limiter {
             policies: self.policies,
             context: self.context,
-            ledger: self.ledger.erased(),
+            backend: self.backend.erased(),
         }
     }
 }
 
 /// See [`Limiter::erased`].
-impl<L: Ledger> From<Limiter<L>> for Limiter {
+impl<L: Backend> From<Limiter<L>> for Limiter {
     fn from(limiter: Limiter<L>) -> Self {
         limiter.erased()
     }
@@ -331,7 +333,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
         Self {
             policies: Arc::clone(&self.policies),
             context: self.context.clone(),
-            ledger: self.ledger.clone(),
+            backend: self.backend.clone(),
         }
     }
 }
@@ -340,7 +342,7 @@ impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
             .field("policies", &self.policies.names.iter().collect::<Vec<_>>())
-            .field("ledger", &self.ledger)
+            .field("backend", &self.backend)
             .finish_non_exhaustive()
     }
 }

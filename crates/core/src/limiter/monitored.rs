@@ -7,9 +7,9 @@ use crate::factor::{Factor, FactorCell};
 use crate::observe::{
     FactorStats, Monitor, Monitored, PolicyStats, RequestStats, SignalStats, Snapshot,
 };
-use crate::store::Ledger;
+use crate::store::Backend;
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Returns a snapshot of the counters. See [what is counted](crate::observe#what-is-counted).
     ///
     /// It reads the counters without a lock that requests wait for. Under 100 policies it takes some 20 µs.
@@ -18,7 +18,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
         let (since, read) = (counted.since(), counted.read(self.timers().now()));
         let policies = counted.rules.iter().zip(read.policies).enumerate();
         let policies = policies.map(|(policy, ((stats, factor), (sums, queue)))| PolicyStats {
-            keys: self.ledger.keys(policy),
+            keys: self.backend.keys(policy),
             queue,
             heaviest: counted.heaviest(policy),
             factor: factor.as_ref().map(factor_stats),
@@ -29,7 +29,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
             since,
             requests: RequestStats::default().with(&read.requests),
             policies: policies.collect(),
-            store: self.ledger.stats(),
+            store: self.backend.stats(),
             configuration: None,
             shadow: None,
         }
@@ -41,7 +41,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     }
 }
 
-impl<L: Ledger + ?Sized> Monitored for Limiter<L> {
+impl<L: Backend + ?Sized> Monitored for Limiter<L> {
     fn snapshot(&self) -> Snapshot {
         self.snapshot()
     }

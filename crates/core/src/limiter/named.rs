@@ -16,16 +16,16 @@ use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::IntoKey;
 use crate::policy::Demand;
-use crate::store::{Amendment, Ledger};
+use crate::store::{Amendment, Backend};
 
 /// Policies of a limiter that are [named](Limiter::named), each with a key and a cost of its own.
 #[must_use = "nothing is asked before one of its verbs"]
-pub struct NamedPolicies<'a, L: ?Sized = dyn Ledger> {
+pub struct NamedPolicies<'a, L: ?Sized = dyn Backend> {
     limiter: &'a Limiter<L>,
     named: Named,
 }
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Names policies, each with its own key and cost. Only they decide and are charged, once one of the verbs is called.
     ///
     /// Without a name, a request is allowed. If the keys have different types, convert each to a
@@ -103,7 +103,7 @@ impl<L: ?Sized> Limiter<L> {
     }
 }
 
-impl<'a, L: Ledger + ?Sized> NamedPolicies<'a, L> {
+impl<'a, L: Backend + ?Sized> NamedPolicies<'a, L> {
     /// Sets limits of the caller: each of these policies has this limit for this request, in place of its own. The state of
     /// a key is the same under all limits. Of two limits of a policy, the last one counts.
     ///

@@ -14,9 +14,9 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::{Amendment, Ledger, MemoryLedger, Reply};
+use crate::store::{Amendment, Backend, MemoryBackend, Reply};
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Gives this key another limit under this policy for this long from now on.
     ///
     /// The limit may be higher, for a customer who bought more, or lower, for a client that has to slow down.
@@ -163,9 +163,9 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 /// An [`Ask`] for another limit of a key, for which the store in this process may have no room.
 #[must_use = "nothing happens until it is awaited, or `now` is called"]
 #[derive(Debug)]
-pub struct Override<'a, L: ?Sized + Ledger = dyn Ledger>(Ask<'a, Amend<Named>, L>);
+pub struct Override<'a, L: ?Sized + Backend = dyn Backend>(Ask<'a, Amend<Named>, L>);
 
-impl Override<'_, MemoryLedger> {
+impl Override<'_, MemoryBackend> {
     /// Asks the store in this process, which always answers at once.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Override<'_, MemoryLedger> {
     }
 }
 
-impl<L: Ledger + ?Sized> IntoFuture for Override<'_, L> {
+impl<L: Backend + ?Sized> IntoFuture for Override<'_, L> {
     type Output = Result<(), StoreError>;
     type IntoFuture = Reply<Self::Output>;
 

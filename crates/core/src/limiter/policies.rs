@@ -18,8 +18,8 @@ use crate::decision::{Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::line::Lines;
 use crate::observe::StoreHealth;
-use crate::policy::{DeclaredModes, Groups, Unsettled};
-use crate::store::{Amendment, Charge, Guarded, Ledger, Reply};
+use crate::policy::{DeclaredModes, Groups, OnAbandoned};
+use crate::store::{Amendment, Backend, Charge, Guarded, Reply};
 
 /// What the policies make of a request that asks all of them alike: how few steps a decision has. It is known when the
 /// limiter is built, and holds while all policies are enforced.
@@ -72,14 +72,14 @@ pub(super) struct Policies {
     pub(super) guaranteed: Box<[(usize, usize)]>,
     pub(super) counted: LimiterCounters,
     /// How each policy settles a request that is not settled; `None` if all keep their estimates.
-    pub(super) unless_settled: Option<Box<[Unsettled]>>,
+    pub(super) on_abandoned: Option<Box<[OnAbandoned]>>,
     pub(super) lost: Lost,
     /// How many refusals block a key, under the policies with a penalty.
     pub(super) penalties: Box<[Option<u32>]>,
     pub(super) modes: DeclaredModes,
-    /// The ledger of the limiter, which settles what requests hold. They hold it by their policies, since each further
+    /// The backend of the limiter, which settles what requests hold. They hold it by their policies, since each further
     /// reference that is counted takes as long as a tenth of a decision.
-    pub(super) ledger: Guarded<dyn Ledger>,
+    pub(super) backend: Guarded<dyn Backend>,
 }
 
 impl<L: ?Sized> Limiter<L> {
@@ -98,8 +98,8 @@ impl Policies {
     }
 
     /// Returns how this policy settles a request that is not settled.
-    pub(super) fn unless_settled(&self, policy: usize) -> Unsettled {
-        let all = self.unless_settled.as_ref();
+    pub(super) fn on_abandoned(&self, policy: usize) -> OnAbandoned {
+        let all = self.on_abandoned.as_ref();
         let of_policy = all.and_then(|all| all.get(policy)).copied();
         of_policy.unwrap_or_default()
     }
@@ -122,8 +122,8 @@ impl Policies {
     ) -> Reply<Result<bool, StoreError>> {
         let below = self.guaranteed_below(charge.policy);
         match below.and_then(|below| others.find(|other| other.policy == below)) {
-            Some(child) => self.ledger.amend(&[charge, child.at_no_cost()], amendment),
-            None => self.ledger.amend(&[charge], amendment),
+            Some(child) => self.backend.amend(&[charge, child.at_no_cost()], amendment),
+            None => self.backend.amend(&[charge], amendment),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::line::{Free, LineOf, Lines, NoTimer, Place, Turn};
 use crate::policy::Policy;
-use crate::store::{Amendment, Charge, Departure, Ledger, Reply, Taken};
+use crate::store::{Amendment, Backend, Charge, Departure, Reply, Taken};
 
 /// The charge of a limiter's queue for an allowed request.
 #[derive(Clone, Copy)]
@@ -39,7 +39,7 @@ impl Limiter {
     /// what such a request has cost, its charge is settled in place of that.
     pub(crate) fn keeps_its_turns(&self) -> bool {
         let queue = self.policies.queue.as_ref();
-        queue.is_some_and(|(queue, _)| self.policies.unless_settled(*queue).units().is_none())
+        queue.is_some_and(|(queue, _)| self.policies.on_abandoned(*queue).units().is_none())
     }
 
     /// Returns the place of an allowed request with these charges, if there is a queue for it.
@@ -118,7 +118,10 @@ impl Limiter {
                 line: of.line,
                 free: Some(free),
             };
-            match self.ledger.amend(&[charge], Amendment::GiveBack(departure)) {
+            match self
+                .backend
+                .amend(&[charge], Amendment::GiveBack(departure))
+            {
                 Reply::Now(answer) => next = returning.answered(answer.ok()),
                 Reply::Later(answer) => {
                     let (limiter, of) = (self.clone(), *of);
@@ -162,7 +165,7 @@ impl Limiter {
 
     /// Runs what the store has to finish while no request waits for it.
     fn finish(&self, settled: impl Future<Output = ()> + Send + 'static) {
-        spawn(&self.policies.ledger, None, settled);
+        spawn(&self.policies.backend, None, settled);
     }
 
     /// Asks for the numbers without a request of these charges.

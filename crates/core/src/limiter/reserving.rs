@@ -7,13 +7,13 @@ use super::ask::{Ask, Verb};
 use super::counting::Decided;
 use super::findings::{Findings, Looks};
 use super::subject::{Alike, Subject};
-use super::{Limiter, LocalLimiter, OnAbandoned, PendingOutcomes, Purpose, Reservation};
+use super::{Limiter, LocalLimiter, OnDropped, PendingOutcomes, Purpose, Reservation};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::key::IntoKey;
-use crate::store::{Charge, Charged, Ledger, Reply, Wanted};
+use crate::store::{Backend, Charge, Charged, Reply, Wanted};
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Decides at an estimate of the cost and charges it, as [`check`](Self::check) does. Answers with a
     /// [`Reservation`], which settles the real cost of the request.
     ///
@@ -21,7 +21,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     /// is allowed, however much is used: to ask whether anything is left, reserve 1.
     ///
     /// If the future is dropped after it was first polled and before the store has answered, the request has ended, and
-    /// is settled as [`Policy::unless_settled`](crate::Policy::unless_settled) says.
+    /// is settled as [`Policy::on_abandoned`](crate::Policy::on_abandoned) says.
     ///
     /// # Errors
     ///
@@ -73,8 +73,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
                 Reply::Now(Err(error))
             }
             Charged::Later(coming) => {
-                let coming =
-                    PendingOutcomes::new(&self.any(), charges, coming, OnAbandoned::Settle);
+                let coming = PendingOutcomes::new(&self.any(), charges, coming, OnDropped::Settle);
                 let limiter = self.clone();
                 let charges: SmallVec<[Charge; 1]> = SmallVec::from_slice(charges);
                 Reply::later(async move {
@@ -136,7 +135,7 @@ impl<S: Subject> Verb for Reserve<S> {
         self.0.look(limiter)
     }
 
-    fn ask<L: Ledger + ?Sized>(
+    fn ask<L: Backend + ?Sized>(
         self,
         limiter: &Limiter<L>,
         findings: &Findings,

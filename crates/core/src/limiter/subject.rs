@@ -5,7 +5,7 @@ use super::findings::{Findings, Looks};
 use super::{Limiter, LocalLimiter, Purpose};
 use crate::decision::Outcomes;
 use crate::key::{IntoKey, Key};
-use crate::store::{Charge, Ledger};
+use crate::store::{Backend, Charge};
 
 /// The subject of a decision.
 pub(super) trait Subject: Send + 'static {
@@ -13,7 +13,7 @@ pub(super) trait Subject: Send + 'static {
     fn look<L: ?Sized>(&self, limiter: &Limiter<L>) -> Looks;
 
     /// Passes on the charges of the policies.
-    fn with_charges<L: Ledger + ?Sized, T>(
+    fn with_charges<L: Backend + ?Sized, T>(
         &self,
         limiter: &Limiter<L>,
         findings: &Findings,
@@ -57,7 +57,7 @@ impl Subject for Alike {
 
     // A list has room for several charges, all of which would be moved.
     #[inline]
-    fn with_charges<L: Ledger + ?Sized, T>(
+    fn with_charges<L: Backend + ?Sized, T>(
         &self,
         limiter: &Limiter<L>,
         findings: &Findings,
@@ -86,7 +86,7 @@ impl Subject for Named {
         Looks::of(keys, limiter)
     }
 
-    fn with_charges<L: Ledger + ?Sized, T>(
+    fn with_charges<L: Backend + ?Sized, T>(
         &self,
         limiter: &Limiter<L>,
         findings: &Findings,

@@ -14,9 +14,9 @@ use crate::decision::{Decision, Outcomes};
 use crate::error::StoreError;
 use crate::key::IntoKey;
 use crate::policy::Mode;
-use crate::store::{Charge, Charges, Ledger, Reply, answered};
+use crate::store::{Backend, Charge, Charges, Reply, answered};
 
-impl<L: Ledger + ?Sized> Limiter<L> {
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Decides one request of this key at this cost, and charges every policy if all allow it.
     ///
     /// # Errors
@@ -82,14 +82,14 @@ impl<L: Ledger + ?Sized> Limiter<L> {
     ///     .policy(Policy::new("mails", FixedWindow::per_hour(10)))
     ///     .build_local()?;
     ///
-    /// assert_eq!(limiter.take_up_to("ann", 7).now().0, 7);
-    /// assert_eq!(limiter.take_up_to("ann", 7).now().0, 3);
-    /// let (none, decision) = limiter.take_up_to("ann", 7).now();
+    /// assert_eq!(limiter.acquire_up_to("ann", 7).now().0, 7);
+    /// assert_eq!(limiter.acquire_up_to("ann", 7).now().0, 3);
+    /// let (none, decision) = limiter.acquire_up_to("ann", 7).now();
     /// assert_eq!(none, 0);
     /// assert!(decision.retry_after().is_some());
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
-    pub fn take_up_to(
+    pub fn acquire_up_to(
         &self,
         key: impl IntoKey,
         most: u32,
@@ -144,7 +144,7 @@ impl<L: Ledger + ?Sized> Limiter<L> {
 
     /// Returns the decision that these charges would have.
     pub(crate) fn peek_about(&self, charges: &[Charge]) -> Reply<Result<Decision, StoreError>> {
-        let peeked = self.ledger.peek(charges);
+        let peeked = self.backend.peek(charges);
         self.once_answered(charges, peeked, |policies, charges, answer| {
             let mut outcomes = answered(charges, answer)?;
             policies.prices.convert_to_units(charges, &mut outcomes);
@@ -283,7 +283,7 @@ impl<S: Subject> Verb for Check<S> {
         self.0.look(limiter)
     }
 
-    fn ask<L: Ledger + ?Sized>(
+    fn ask<L: Backend + ?Sized>(
         self,
         limiter: &Limiter<L>,
         findings: &Findings,
@@ -313,7 +313,7 @@ impl Verb for Admit {
         self.0.look(limiter)
     }
 
-    fn ask<L: Ledger + ?Sized>(
+    fn ask<L: Backend + ?Sized>(
         self,
         limiter: &Limiter<L>,
         findings: &Findings,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::counting::Decided;
 use super::waiting::{Caller, Ended, NO_TIMER, Wait};
-use super::{Charges, Limiter, OnAbandoned, PendingOutcomes};
+use super::{Charges, Limiter, OnDropped, PendingOutcomes};
 use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
@@ -245,14 +245,14 @@ impl Limiter {
     #[inline(never)]
     fn wait_for_store(&self, request: ChargedRequest<'_>, answer: StoreAnswer) -> LimiterVerdict {
         let charges = request.charges;
-        let on_abandoned = if request.is_settled {
-            OnAbandoned::Settle
+        let on_dropped = if request.is_settled {
+            OnDropped::Settle
         } else if charges.iter().any(|it| self.is_a_queue(it.policy)) {
-            OnAbandoned::GiveTurnBack
+            OnDropped::GiveTurnBack
         } else {
             return request.wait(Pending::Outcomes(answer));
         };
-        let answer = PendingOutcomes::new(self, charges, answer, on_abandoned);
+        let answer = PendingOutcomes::new(self, charges, answer, on_dropped);
         request.wait(Pending::Outcomes(Box::pin(answer)))
     }
 

@@ -47,16 +47,16 @@
 //!
 //! # The heaviest keys
 //!
-//! A policy with [`heaviest_keys`](crate::Policy::heaviest_keys) finds the keys that ask for most units, in fixed memory
+//! A policy with [`top_keys`](crate::Policy::top_keys) finds the keys that ask for most units, in fixed memory
 //! and however many keys there are. A snapshot tells them, each with how much its number may be too high. Keys are shown
 //! as hashes, unless the policy sets another form.
 //!
 //! ```
 //! # use tower_ratelimit_core as tower_ratelimit;
-//! use tower_ratelimit::policy::HeaviestKeys;
+//! use tower_ratelimit::policy::TopKeys;
 //! use tower_ratelimit::{FixedWindow, Limiter, Policy};
 //!
-//! let mails = Policy::new("mails", FixedWindow::per_hour(10)).heaviest_keys(HeaviestKeys::new(5).in_the_clear());
+//! let mails = Policy::new("mails", FixedWindow::per_hour(10)).top_keys(TopKeys::new(5).in_the_clear());
 //! let limiter = Limiter::builder().policy(mails).build_local()?;
 //! for (key, cost) in [("ann", 2), ("bob", 8), ("bob", 8)] {
 //!     let _ = limiter.check(key, cost).now();
@@ -79,7 +79,7 @@
 mod calls;
 mod counters;
 mod health;
-mod heaviest;
+mod heavy_hitters;
 pub(crate) mod metric;
 pub(crate) mod monitor;
 mod past;
@@ -97,14 +97,14 @@ mod wait;
 
 pub use self::monitor::Monitor;
 pub use self::snapshot::{
-    ConfigStats, FactorStats, HeavyKey, HeavyKeys, KeyStats, Latency, LeaseStats, PolicyStats,
-    QueueStats, RequestStats, ShadowStats, SignalStats, Snapshot, StoreStats,
+    ConfigStats, FactorStats, HeavyHitter, HeavyHitters, KeyStats, Latency, LeaseStats,
+    PolicyStats, QueueStats, RequestStats, ShadowStats, SignalStats, Snapshot, StoreStats,
 };
 
 pub(crate) use self::calls::Calls;
 pub(crate) use self::counters::{Counters, Metered, Totals};
 pub(crate) use self::health::StoreHealth;
-pub(crate) use self::heaviest::Heaviest;
+pub(crate) use self::heavy_hitters::Heaviest;
 pub(crate) use self::metric::{Metric, Published};
 pub use self::monitor::Monitored;
 pub(crate) use self::past::Past;

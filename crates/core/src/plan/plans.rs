@@ -21,7 +21,7 @@ const SILENT: Diagnostic = Diagnostic::new(
     "TRL018",
     "",
     "no plan speaks of the policy, so it has its own limit under all plans",
-    "give it a limit in the plans, or say that this is meant: `.for_all_plans()`; in a file of limits: `for_all_plans = true` of the policy",
+    "give it a limit in the plans, or say that this is meant: `.ignore_plans()`; in a file of limits: `ignore_plans = true` of the policy",
 );
 
 const OUT_OF_REACH: Diagnostic = Diagnostic::new(

@@ -174,7 +174,7 @@ impl Policy {
     pub fn fair(mut self, fair: Fair) -> Self {
         self.fair = Some(fair.into());
         // What its weights say of plans is all that plans say of it.
-        self.is_for_all_plans = true;
+        self.ignores_plans = true;
         self
     }
 

@@ -6,8 +6,8 @@ impl Policy {
     /// Without leases it changes nothing.
     ///
     /// [many_nodes]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/many_nodes/index.html
-    pub fn unleased(mut self) -> Self {
-        self.is_unleased = true;
+    pub fn without_lease(mut self) -> Self {
+        self.is_without_lease = true;
         self
     }
 
@@ -15,11 +15,11 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// The reason why they cannot, unless the policy is [`unleased`](Self::unleased).
+    /// The reason why they cannot, unless the policy is [`without_lease`](Self::without_lease).
     // For `tower-ratelimit-redis`.
     #[doc(hidden)]
     pub fn is_leased(&self) -> Result<bool, &'static str> {
-        if self.is_unleased || !self.is_limited() {
+        if self.is_without_lease || !self.is_limited() {
             return Ok(false);
         }
         if self.penalty.is_some() {

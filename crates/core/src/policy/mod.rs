@@ -7,11 +7,12 @@ pub(crate) mod demand;
 mod fair;
 pub(crate) mod first_of;
 mod guaranteed;
-mod heaviest;
+mod heavy_hitters;
 pub(crate) mod leasing;
 mod level;
 pub(crate) mod mode;
 pub(crate) mod names;
+mod on_abandoned;
 mod on_store_failure;
 mod patience;
 pub(crate) mod penalty;
@@ -20,7 +21,6 @@ mod share;
 mod shown;
 mod stored;
 mod terms;
-mod unsettled;
 
 use std::sync::Arc;
 
@@ -34,11 +34,11 @@ use crate::quota::Quota;
 pub(crate) use self::demand::{Demand, NoDemand};
 pub use self::fair::Fair;
 pub(crate) use self::first_of::{Alternative, FirstOf, Groups};
-pub use self::heaviest::HeaviestKeys;
+pub use self::heavy_hitters::TopKeys;
 pub use self::mode::{Mode, Modes};
+pub use self::on_abandoned::OnAbandoned;
 pub use self::on_store_failure::OnStoreFailure;
 pub use self::penalty::Penalty;
-pub use self::unsettled::Unsettled;
 
 pub(crate) use self::guaranteed::{check_guarantees, guaranteed_below};
 pub(crate) use self::mode::DeclaredModes;
@@ -63,7 +63,7 @@ pub(crate) use self::terms::Terms;
 /// - mode: [`Mode::Enforce`]
 /// - if its store fails: the same policy in this process ([`OnStoreFailure::Local`])
 /// - no waiting: a denied request is refused at once (see [`wait_up_to`](Policy::wait_up_to))
-/// - a request that ends without an answer costs its estimate ([`Unsettled::Estimate`])
+/// - a request that ends without an answer costs its estimate ([`OnAbandoned::Estimate`])
 ///
 /// [Policy]: https://docs.rs/tower-ratelimit/latest/tower_ratelimit/policy/struct.Policy.html
 #[derive(Clone, Debug)]
@@ -83,13 +83,13 @@ pub struct Policy {
     limits_differ: bool,
     /// Whether requests are settled at their end.
     is_settled: bool,
-    is_for_all_plans: bool,
+    ignores_plans: bool,
     is_soft: bool,
     mode: Mode,
     /// The name of its state, if that differs.
-    was: Option<String>,
+    renamed_from: Option<String>,
     factor: Option<FactorCell>,
-    heaviest: Option<HeaviestKeys>,
+    heaviest: Option<TopKeys>,
     terms: Terms,
     penalty: Option<Penalty>,
     /// The name of the policy above it in its tree.
@@ -100,14 +100,14 @@ pub struct Policy {
     guaranteed: Option<Quota>,
     /// How the limit is divided among tenants, if it is.
     fair: Option<Arc<Fair>>,
-    is_unleased: bool,
+    is_without_lease: bool,
     /// Whether responses do not tell of the policy.
     is_unannounced: bool,
-    /// The name and the algorithm in units for clients, if the [ledger](Policy::into_stored) has the policy
+    /// The name and the algorithm in units for clients, if the [backend](Policy::into_stored) has the policy
     /// under another name.
     shown: Option<(String, Algorithm)>,
     on_store_failure: OnStoreFailure,
-    unsettled: Unsettled,
+    unsettled: OnAbandoned,
     patience: Patience,
 }
 
@@ -126,10 +126,10 @@ impl Policy {
             has_several_limits: false,
             limits_differ: false,
             is_settled: false,
-            is_for_all_plans: false,
+            ignores_plans: false,
             is_soft: false,
             mode: Mode::Enforce,
-            was: None,
+            renamed_from: None,
             factor: None,
             heaviest: None,
             terms: Terms::default(),
@@ -138,11 +138,11 @@ impl Policy {
             part: None,
             guaranteed: None,
             fair: None,
-            is_unleased: false,
+            is_without_lease: false,
             is_unannounced: false,
             shown: None,
             on_store_failure: OnStoreFailure::default(),
-            unsettled: Unsettled::default(),
+            unsettled: OnAbandoned::default(),
             patience: Patience::default(),
         }
     }
@@ -197,8 +197,8 @@ impl Policy {
     }
 
     /// Sets the name under which the policy began, so that it keeps its state under a new name.
-    pub fn was(mut self, name: impl Into<String>) -> Self {
-        self.was = Some(name.into());
+    pub fn renamed_from(mut self, name: impl Into<String>) -> Self {
+        self.renamed_from = Some(name.into());
         self
     }
 
@@ -206,7 +206,7 @@ impl Policy {
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn original_name(&self) -> &str {
-        self.was.as_ref().unwrap_or(&self.name)
+        self.renamed_from.as_ref().unwrap_or(&self.name)
     }
 
     /// Sets limits by key: see [`KeyLimits`]. They come before the limit of a plan.
@@ -236,8 +236,8 @@ impl Policy {
     /// Marks the policy as one with the same limit under all [plans](crate::plan::Plans), such as a policy on
     /// the address. Otherwise the log warns of a policy that no plan mentions
     /// ([`TRL018`](crate::diagnostics)).
-    pub fn for_all_plans(mut self) -> Self {
-        self.is_for_all_plans = true;
+    pub fn ignore_plans(mut self) -> Self {
+        self.ignores_plans = true;
         self
     }
 
@@ -305,8 +305,8 @@ impl Policy {
     }
 
     /// Sets the cost of a request that ends without an answer, or whose
-    /// [reservation](crate::limiter::Reservation) is dropped; the default is [`Unsettled::Estimate`].
-    pub fn unless_settled(mut self, unsettled: Unsettled) -> Self {
+    /// [reservation](crate::limiter::Reservation) is dropped; the default is [`OnAbandoned::Estimate`].
+    pub fn on_abandoned(mut self, unsettled: OnAbandoned) -> Self {
         self.unsettled = unsettled;
         self
     }
@@ -314,7 +314,7 @@ impl Policy {
     /// Returns what a request costs that ends without an answer.
     // For `tower-ratelimit`.
     #[doc(hidden)]
-    pub fn if_unsettled(&self) -> Unsettled {
+    pub fn if_unsettled(&self) -> OnAbandoned {
         self.unsettled
     }
 
@@ -350,13 +350,13 @@ impl Policy {
 
     /// Tracks the keys that ask for most units, for [snapshots](crate::observe#the-heaviest-keys); off by
     /// default, because keys are personal data and it costs some 40 ns for each request.
-    pub fn heaviest_keys(mut self, keys: HeaviestKeys) -> Self {
+    pub fn top_keys(mut self, keys: TopKeys) -> Self {
         self.heaviest = Some(keys);
         self
     }
 
     /// Returns how the heaviest keys are tracked, if they are.
-    pub(crate) fn heaviest(&self) -> Option<&HeaviestKeys> {
+    pub(crate) fn heaviest(&self) -> Option<&TopKeys> {
         self.heaviest.as_ref()
     }
 

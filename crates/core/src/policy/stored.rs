@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use super::OnAbandoned;
 use super::Policy;
-use super::Unsettled;
 use super::names::{PARTS, PRINTABLE};
 use super::scope::{Keyless, Scope};
 use crate::algorithm::{Algorithm, Limit};
@@ -31,16 +31,16 @@ impl Policy {
         // Requests of low priority have the limit without the reserve.
         self.limits_differ = is_planned || self.terms.reserve() > 0;
         self.has_several_limits = self.limits_differ;
-        if planned.is_some() && !is_planned && !self.is_for_all_plans && self.is_limited() {
+        if planned.is_some() && !is_planned && !self.ignores_plans && self.is_limited() {
             Plans::warn_of_silence_about(&self.name);
         }
         self.has_several_limits |= is_adjustable && self.factor.is_none();
     }
 
-    /// Returns the same policy in the form for a ledger: under the name of its state, and counting in parts
+    /// Returns the same policy in the form for a backend: under the name of its state, and counting in parts
     /// if it has a factor.
     pub(crate) fn into_stored(mut self) -> Result<Self, ConfigError> {
-        let Some(was) = self.was.take() else {
+        let Some(was) = self.renamed_from.take() else {
             return self.in_parts();
         };
         let name = std::mem::replace(&mut self.name, was);
@@ -101,7 +101,7 @@ impl Policy {
     // For `tower-ratelimit`.
     #[doc(hidden)]
     pub fn is_settled(&self) -> bool {
-        self.is_settled || self.unsettled != Unsettled::Estimate
+        self.is_settled || self.unsettled != OnAbandoned::Estimate
     }
 
     /// Rejects the mark of a policy that counts in parts in the name of one that does not.

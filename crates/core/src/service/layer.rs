@@ -147,7 +147,7 @@ impl<Q, T, E> LimitLayer<Q, T, E> {
     /// `None`.
     ///
     /// A request whose future is dropped before the answer, or panics, costs what
-    /// [`Policy::unless_settled`](crate::Policy::unless_settled) says. All policies of the limiter are
+    /// [`Policy::on_abandoned`](crate::Policy::on_abandoned) says. All policies of the limiter are
     /// settled at the same cost, except for a [`LeakyQueue`](crate::LeakyQueue), whose places are not
     /// settled. See [`Reservation`](crate::limiter::Reservation) for what a settlement does.
     ///

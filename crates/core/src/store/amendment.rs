@@ -5,7 +5,7 @@ use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
-/// A change to the state of a key without a decision; see [`Ledger::amend`](super::Ledger::amend).
+/// A change to the state of a key without a decision; see [`Backend::amend`](super::Backend::amend).
 // Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Amendment {
         )
     }
 
-    /// Returns the [answer](super::Ledger::amend) about no key at all, to which those about keys are
+    /// Returns the [answer](super::Backend::amend) about no key at all, to which those about keys are
     /// [added](Self::and).
     // For `tower-ratelimit-redis`.
     #[doc(hidden)]

@@ -11,7 +11,7 @@ use super::{Charge, Reply};
 use crate::decision::{DenialEffect, Outcomes, OwnWindow};
 use crate::error::{StoreError, StoreErrorKind};
 
-/// Selects the requests whose numbers the caller needs; see [`Ledger::charge`](super::Ledger::charge).
+/// Selects the requests whose numbers the caller needs; see [`Backend::charge`](super::Backend::charge).
 // Stores have it, and a user of them does not.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Wanted {
     }
 }
 
-/// The answer to a [charge](super::Ledger::charge), now or later.
+/// The answer to a [charge](super::Backend::charge), now or later.
 ///
 /// Outcomes have room for several policies, and moving them costs as much as the decision. So a store that
 /// answers now writes them where the caller needs them.
@@ -94,7 +94,7 @@ impl Charged {
         Self::Later(Box::pin(future))
     }
 
-    /// Returns the outcomes by value. `outcomes` are those that [`Ledger::charge`](super::Ledger::charge) may
+    /// Returns the outcomes by value. `outcomes` are those that [`Backend::charge`](super::Backend::charge) may
     /// have filled in.
     pub fn with(self, outcomes: Outcomes) -> Reply<Result<Outcomes, StoreError>> {
         match self {

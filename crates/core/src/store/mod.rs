@@ -1,6 +1,6 @@
 //! Where state lives.
 //!
-//! A [`Store`] is opened once for a list of policies. It returns a [`Ledger`], which decides each request,
+//! A [`Store`] is opened once for a list of policies. It returns a [`Backend`], which decides each request,
 //! now or later. So the store in this process never allocates or yields for an answer, and the trait stays
 //! object-safe.
 //!
@@ -31,13 +31,13 @@ pub use self::alternatives::Payers;
 pub use self::amendment::{Amendment, Departure, Taken};
 pub use self::charged::{Charged, Wanted};
 pub(crate) use self::charged::{answered, check};
-pub use self::memory::{MemoryLedger, MemoryStore, RestoreStatus, Restored, Usage};
+pub use self::memory::{MemoryBackend, MemoryStore, RestoreStatus, Restored, Usage};
 pub(crate) use self::outage::Guarded;
 pub use self::outage::{Availability, NodeCount};
 pub(crate) use self::outlook::KeyOutlook;
 pub use self::outlook::Outlook;
 pub use self::reply::Reply;
-pub use self::shared::{Change, Changed, Items, SharedLedger, SharedStore, Write};
+pub use self::shared::{Change, Changed, Items, SharedBackend, SharedStore, Write};
 pub use self::slot::Slot;
 
 use crate::algorithm::Limit;
@@ -51,16 +51,16 @@ use crate::policy::{Alternative, Policy};
 
 /// A place where state lives.
 pub trait Store {
-    /// The ledger that the store opens for a list of policies.
-    type Ledger: Ledger;
+    /// The backend that the store opens for a list of policies.
+    type Backend: Backend;
 
-    /// Opens a ledger for these policies. A [`Charge`] refers to a policy by its index in this
+    /// Opens a backend for these policies. A [`Charge`] refers to a policy by its index in this
     /// list.
     ///
     /// # Errors
     ///
     /// When the store cannot hold a policy exactly.
-    fn open(&self, policies: &[Policy]) -> Result<Self::Ledger, ConfigError>;
+    fn open(&self, policies: &[Policy]) -> Result<Self::Backend, ConfigError>;
 
     /// Returns whether several nodes share the state of this store. The default is `false`: the
     /// state belongs to this process.
@@ -68,20 +68,20 @@ pub trait Store {
         false
     }
 
-    /// Returns whether its ledgers count refusals for the [penalties](crate::Policy::penalty) of policies,
+    /// Returns whether its backends count refusals for the [penalties](crate::Policy::penalty) of policies,
     /// and block keys. The default is `false`: then building a limiter or a layer with a penalty is an error.
     fn counts_refusals(&self) -> bool {
         false
     }
 
-    /// Returns whether its ledgers support the slots of a [`Concurrency`](crate::Concurrency): a charge takes
+    /// Returns whether its backends support the slots of a [`Concurrency`](crate::Concurrency): a charge takes
     /// them by its [slot](Charge::holding), and [`Amendment::Release`] gives them back. The default is
     /// `false`: then building a limiter or a layer with such a policy is an error.
     fn holds_slots(&self) -> bool {
         false
     }
 
-    /// Returns between which policies its ledgers choose the one that pays:
+    /// Returns between which policies its backends choose the one that pays:
     /// [`first_of`](crate::limiter::LimiterBuilder::first_of). By default they do not choose: then building a limiter or a layer
     /// with such a group is an error.
     fn chooses_payers(&self) -> Payers {
@@ -90,13 +90,13 @@ pub trait Store {
         )
     }
 
-    /// Returns whether its ledgers divide a limit among tenants: [`Policy::fair`](crate::Policy::fair). The default is `false`: then
+    /// Returns whether its backends divide a limit among tenants: [`Policy::fair`](crate::Policy::fair). The default is `false`: then
     /// building a limiter or a layer with such a policy is an error.
     fn divides_limits(&self) -> bool {
         false
     }
 
-    /// Returns whether its ledgers keep what a level of a tree is guaranteed: [`Policy::guaranteed`](crate::Policy::guaranteed). The
+    /// Returns whether its backends keep what a level of a tree is guaranteed: [`Policy::guaranteed`](crate::Policy::guaranteed). The
     /// default is `false`: then building a limiter or a layer with such a policy is an error.
     fn keeps_guarantees(&self) -> bool {
         false
@@ -125,7 +125,7 @@ pub trait Store {
 pub const DAMAGED: &str = "damaged state";
 
 /// The state of all keys under one list of policies.
-pub trait Ledger: fmt::Debug + Send + Sync + 'static {
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Decides one request, in one step at one moment.
     ///
     /// - If every policy allows the request, each is charged. If one denies it, none is charged.
@@ -168,7 +168,7 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// When the store cannot decide. By default it is not supported.
-    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+    fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         let _ = charges;
         Reply::Now(Err(StoreError::new(StoreErrorKind::Unsupported)))
     }
@@ -248,9 +248,9 @@ pub trait Ledger: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns for how long, at most, what the ledger alone has of a policy still counts, by the policy's index: what a key
+    /// Returns for how long, at most, what the backend alone has of a policy still counts, by the policy's index: what a key
     /// has used, under whatever limit, a block, an [override](Amendment::Override). The default is 0: then nothing is lost
-    /// with the ledger. It may look at all keys.
+    /// with the backend. It may look at all keys.
     fn holds_for(&self, policy: usize) -> Duration {
         let _ = policy;
         Duration::ZERO
@@ -374,7 +374,7 @@ impl Charge {
         }
     }
 
-    /// Returns the index of the policy in the list that the ledger was opened with.
+    /// Returns the index of the policy in the list that the backend was opened with.
     pub fn policy(&self) -> usize {
         self.policy
     }

@@ -8,8 +8,8 @@ use crate::algorithm::{Algorithm, Limit, State};
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
-/// The answer to a [peek](super::Ledger::peek) with the state of each key, as
-/// [`Ledger::outlook`](super::Ledger::outlook) returns it.
+/// The answer to a [peek](super::Backend::peek) with the state of each key, as
+/// [`Backend::outlook`](super::Backend::outlook) returns it.
 ///
 /// A layer computes from it how long a request waits behind others.
 // Stores have it, and a user of them does not.

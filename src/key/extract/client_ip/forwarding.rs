@@ -27,7 +27,7 @@ pub enum Forwarding {
     /// If the proxy appends to the line of the client, a client that leaves a quote open makes the
     /// line unusable. The client is then counted as the proxy, and matches no `deny` list. To
     /// refuse such requests, use [`without_fallback`](super::super::Extractor::without_fallback) and
-    /// [`NoKey::Refuse`](crate::policy::NoKey::Refuse).
+    /// [`OnMissingKey::Refuse`](crate::policy::OnMissingKey::Refuse).
     Forwarded,
     /// A header with one address, set by the proxy nearest to the client and passed on by the
     /// others. It is read if the peer is trusted, and the hops between are not counted. If it is

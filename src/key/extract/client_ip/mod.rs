@@ -217,7 +217,7 @@ impl Extractor<ClientIp> {
     /// Treats the key as [`Missing::ByClient`] if a trusted proxy does not tell the client, in
     /// place of counting the proxy.
     ///
-    /// The policy's [`NoKey`](crate::policy::NoKey) decides about the request: it shares a quota
+    /// The policy's [`OnMissingKey`](crate::policy::OnMissingKey) decides about the request: it shares a quota
     /// with all such requests, is not counted, or is refused.
     pub fn without_fallback(mut self) -> Self {
         self.source.falls_back = false;

@@ -17,11 +17,11 @@ use crate::decision::Outcomes;
 use crate::error::ConfigError;
 use crate::limiter::on_drop::OnDrop;
 use crate::limiter::{Charges, Limiter, Policies};
-use crate::store::{Amendment, Charge, Ledger, Reply, Taken};
+use crate::store::{Amendment, Backend, Charge, Reply, Taken};
 
 /// The charges that a request holds until it ends, and that are settled exactly once.
 ///
-/// It keeps the ledger and the policies that have made the charges, so a reload in between changes nothing.
+/// It keeps the backend and the policies that have made the charges, so a reload in between changes nothing.
 pub struct ReservationGuard {
     policies: Arc<Policies>,
     charges: ReservedCharges,
@@ -174,7 +174,7 @@ impl ReservationGuard {
                     Some(units)
                 }
                 RealCost::Estimate => None,
-                RealCost::Unsettled => self.policies.unless_settled(charge.policy).units(),
+                RealCost::Unsettled => self.policies.on_abandoned(charge.policy).units(),
             };
             let Some(units) = units else {
                 continue;
@@ -242,7 +242,7 @@ impl ReservationGuard {
     }
 
     fn free(&self, slots: &[Charge]) {
-        let released = self.policies.ledger.amend(slots, Amendment::Release);
+        let released = self.policies.backend.amend(slots, Amendment::Release);
         release(&self.policies, slots, released, self.runtime.as_ref());
     }
 }

@@ -19,21 +19,21 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use self::guard::{RealCost, ReservationGuard};
-pub(crate) use self::pending::{OnAbandoned, PendingOutcomes};
+pub(crate) use self::pending::{OnDropped, PendingOutcomes};
 pub(super) use self::settlement::Lost;
 
 use super::Limiter;
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::error::ConfigError;
-use crate::store::{Charge, Ledger};
+use crate::store::{Backend, Charge};
 
 /// A charge at an estimate of the cost, which is settled at the end of the request.
 ///
 /// Made by [`Limiter::reserve`](super::Limiter::reserve) and the other `reserve` methods.
 ///
 /// - [`settle`](Self::settle) sets the real cost of the request, and [`cancel`](Self::cancel) a cost of zero.
-/// - A dropped reservation costs what [`Policy::unless_settled`](crate::Policy::unless_settled) says: the
+/// - A dropped reservation costs what [`Policy::on_abandoned`](crate::Policy::on_abandoned) says: the
 ///   estimate, by default.
 /// - Each of these returns at once. A store in this process has settled then. Over any other store, a task of
 ///   the runtime settles, whatever happens to the request.
@@ -58,7 +58,7 @@ impl Reservation {
     /// Creates an empty reservation without a decision, which is filled in place, because it is large to
     /// move.
     #[inline]
-    pub(super) fn of<L: Ledger + ?Sized>(limiter: &Limiter<L>) -> Self {
+    pub(super) fn of<L: Backend + ?Sized>(limiter: &Limiter<L>) -> Self {
         let names = Arc::clone(&limiter.policies.names);
         Self {
             decision: Decision::new(names, Outcomes::new(Micros::ZERO)),

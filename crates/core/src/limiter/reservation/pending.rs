@@ -25,7 +25,7 @@ type PendingReply = Pin<Box<dyn Future<Output = Result<Outcomes, StoreError>> + 
 pub(crate) struct PendingOutcomes {
     limiter: Limiter,
     charges: SmallVec<[Charge; 2]>,
-    on_abandoned: OnAbandoned,
+    on_dropped: OnDropped,
     /// `None` once the answer is there.
     coming: Option<PendingReply>,
     /// Whether the store was polled: it may begin when it is first polled.
@@ -36,7 +36,7 @@ pub(crate) struct PendingOutcomes {
 
 /// What becomes of the charges of a request that has gone away, once the store has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnAbandoned {
+pub(crate) enum OnDropped {
     /// They are settled as those of a request that ended without an answer. If no answer comes, their settlement is lost.
     Settle,
     /// The turn in a queue is given back.
@@ -45,7 +45,7 @@ pub(crate) enum OnAbandoned {
     Forgo,
 }
 
-impl OnAbandoned {
+impl OnDropped {
     fn act(self, limiter: &Limiter, charges: &[Charge], outcomes: &Outcomes) {
         match self {
             Self::Settle => {
@@ -65,12 +65,12 @@ impl PendingOutcomes {
         limiter: &Limiter,
         charges: &[Charge],
         coming: PendingReply,
-        on_abandoned: OnAbandoned,
+        on_dropped: OnDropped,
     ) -> Self {
         Self {
             limiter: limiter.clone(),
             charges: SmallVec::from_slice(charges),
-            on_abandoned,
+            on_dropped,
             coming: Some(coming),
             is_polled: false,
             runtime: None,
@@ -101,20 +101,20 @@ impl Drop for PendingOutcomes {
         let Some(coming) = self.coming.take().filter(|_| self.is_polled) else {
             return;
         };
-        let (limiter, on_abandoned) = (self.limiter.clone(), self.on_abandoned);
+        let (limiter, on_dropped) = (self.limiter.clone(), self.on_dropped);
         let charges = mem::take(&mut self.charges);
         let policies = Arc::clone(&limiter.policies);
         let (of, abandoned) = (Arc::clone(&policies), charges.clone());
         let no_answer = OnDrop::new(move || {
-            if on_abandoned == OnAbandoned::Settle {
+            if on_dropped == OnDropped::Settle {
                 unanswered(&of, &abandoned);
             }
         });
-        spawn(&policies.ledger, self.runtime.as_ref(), async move {
+        spawn(&policies.backend, self.runtime.as_ref(), async move {
             let answer = coming.await;
             no_answer.disarm();
             if let Ok(outcomes) = answered(&charges, answer) {
-                on_abandoned.act(&limiter, &charges, &outcomes);
+                on_dropped.act(&limiter, &charges, &outcomes);
             }
         });
     }

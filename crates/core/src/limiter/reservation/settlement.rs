@@ -44,7 +44,7 @@ pub(super) fn settle(
             // It is lost when the store fails, and when the runtime ends before the settlement. A reservation may be
             // dropped where there is no runtime, such as after the end of the server.
             let lost = OnDrop::new(move || record_lost(&of, policy));
-            spawn(&policies.ledger, runtime, async move {
+            spawn(&policies.backend, runtime, async move {
                 if answer.await.is_ok() {
                     lost.disarm();
                 }
@@ -64,7 +64,7 @@ pub(super) fn release(
         Reply::Now(_) => slots_are_freed(slots),
         Reply::Later(answer) => {
             let slots: SmallVec<[Charge; 1]> = SmallVec::from_slice(slots);
-            spawn(&policies.ledger, runtime, async move {
+            spawn(&policies.backend, runtime, async move {
                 let _ = answer.await;
                 slots_are_freed(&slots);
             });
@@ -77,7 +77,7 @@ pub(super) fn release(
 pub(super) fn unanswered(policies: &Policies, charges: &[Charge]) {
     let mut groups: SmallVec<[u8; 4]> = SmallVec::new();
     for charge in charges {
-        let is_settled = policies.unless_settled(charge.policy).units().is_some();
+        let is_settled = policies.on_abandoned(charge.policy).units().is_some();
         if !is_settled || charge.slot.is_some() {
             continue;
         }

@@ -10,7 +10,7 @@ use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::limiter::{Charges, Policies};
-use crate::store::{Amendment, Charge, Ledger, Reply, Taken};
+use crate::store::{Amendment, Backend, Charge, Reply, Taken};
 
 /// The rest of a cost, and the members that take it.
 pub(super) struct Spill {
@@ -129,7 +129,7 @@ impl Spill {
         charge.cost = self.left;
         let taken = Taken::of(&charge, algorithm, &Outcomes::new(Micros::ZERO));
         policies
-            .ledger
+            .backend
             .amend(slice::from_ref(&charge), Amendment::Add(taken))
     }
 }

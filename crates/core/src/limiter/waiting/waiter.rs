@@ -17,7 +17,7 @@ use crate::clock::Timer;
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
-use crate::limiter::{Charges, Limiter, OnAbandoned, PendingOutcomes};
+use crate::limiter::{Charges, Limiter, OnDropped, PendingOutcomes};
 use crate::line::{Asks, LineId, Number, Position, Vacancy, WaitPlace, asks_of};
 use crate::observe;
 use crate::store::{Charge, Outlook, Reply, answered};
@@ -215,7 +215,7 @@ impl Waiter {
         let reply = match reply {
             // A client that goes away now is charged nothing either.
             Reply::Later(coming) => {
-                let forgo = OnAbandoned::Forgo;
+                let forgo = OnDropped::Forgo;
                 let coming = PendingOutcomes::new(&self.limiter, &charges, coming, forgo);
                 Reply::Later(Box::pin(coming))
             }

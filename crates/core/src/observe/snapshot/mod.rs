@@ -1,7 +1,7 @@
 //! All counters at one moment.
 
 mod factor;
-mod heaviest;
+mod heavy_hitters;
 pub(crate) mod policy;
 pub(crate) mod request;
 #[cfg(feature = "serde")]
@@ -13,7 +13,7 @@ mod table;
 use std::time::SystemTime;
 
 pub use self::factor::{FactorStats, SignalStats};
-pub use self::heaviest::{HeavyKey, HeavyKeys};
+pub use self::heavy_hitters::{HeavyHitter, HeavyHitters};
 pub use self::policy::{KeyStats, PolicyStats, QueueStats};
 pub use self::request::RequestStats;
 pub use self::source::{ConfigStats, ShadowStats};

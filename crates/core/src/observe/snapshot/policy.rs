@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "serde")]
 use super::seconds;
 use super::table::{FromCount, counters, stats};
-use super::{FactorStats, HeavyKeys};
+use super::{FactorStats, HeavyHitters};
 use crate::observe::metric::{Metric, counter, gauge, microseconds};
 
 /// A request under a policy, by what became of it.
@@ -93,8 +93,8 @@ counters! {
         queue: Option<QueueStats>,
         /// Its factor, or `None` if it has [none](crate::Policy::factor).
         factor: Option<FactorStats>,
-        /// The keys that asked for most units, or `None` unless they are [tracked](crate::Policy::heaviest_keys).
-        heaviest: Option<HeavyKeys>,
+        /// The keys that asked for most units, or `None` unless they are [tracked](crate::Policy::top_keys).
+        heaviest: Option<HeavyHitters>,
     }
 }
 
@@ -113,11 +113,11 @@ stats! {
             => gauge("ratelimit_keys_bytes", "Memory that these keys take"),
         /// How many keys were forgotten at the bound although they had used some of their limit.
         #[cfg_attr(feature = "serde", serde(rename = "forgotten"))]
-        forgotten_at_the_bound: u64
+        evicted: u64
             => counter("ratelimit_evictions_total", "Keys that were forgotten at the bound, though they had used some of their limit"),
         /// How many requests were admitted of keys that had no room and were counted together.
         #[cfg_attr(feature = "serde", serde(rename = "together"))]
-        counted_together: u64
+        overflowed: u64
             => counter("ratelimit_overflows_total", "Requests whose keys had no room and were counted together"),
     }
 

@@ -6,7 +6,7 @@ use ahash::RandomState;
 use crate::key::Key;
 use crate::store::Charge;
 
-/// Counts how often the state of a key was changed through any ledger of the store. Many keys share a count.
+/// Counts how often the state of a key was changed through any backend of the store. Many keys share a count.
 #[derive(Debug)]
 pub struct KeyEpochs {
     hasher: RandomState,

@@ -6,7 +6,7 @@
 //! sets. It ends as soon as a request at another node could be charged, since that may make the wait longer.
 //!
 //! The numbers depend on the store. The script of Redis returns the state of the key, from which every later denial is
-//! computed (`crates/redis/src/numbers.rs`), so `RedisLedger` uses the cache by itself. Any other ledger returns
+//! computed (`crates/redis/src/numbers.rs`), so `RedisBackend` uses the cache by itself. Any other backend returns
 //! [outcomes](crate::decision::Outcomes) alone, which do not say how much of another policy, or of a bucket that denies a large
 //! cost, is free a moment later: [`Remembering`] is a wrapper that remembers denials in which only the times change.
 

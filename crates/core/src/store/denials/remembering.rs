@@ -1,4 +1,4 @@
-//! A ledger that answers repeated denials from the cache.
+//! A backend that answers repeated denials from the cache.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Outlook, Reply, Wanted};
+use crate::store::{Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, Wanted};
 
-/// A ledger whose denials this node remembers.
+/// A backend whose denials this node remembers.
 ///
 /// An outcome does not say what it will be a moment later. So a denial is remembered only if nothing but its
 /// times can change before the first wait is over: every policy denies one unit, by a limit that is the same
@@ -27,7 +27,7 @@ use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Outlook, Reply, 
 /// can make the wait longer: all requests of a key have the same limit, and none is settled, unless the wait is to the end
 /// of a fixed window.
 pub(in crate::store) struct Remembering {
-    ledger: Arc<dyn Ledger>,
+    backend: Arc<dyn Backend>,
     denials: Arc<DenialCache<AgingOutcome>>,
     shared: Arc<SharedDenials>,
     /// For each policy, whether its denials can be remembered.
@@ -36,7 +36,7 @@ pub(in crate::store) struct Remembering {
     settled: Box<[Option<AtomicBool>]>,
 }
 
-/// The denials that all ledgers of a store share.
+/// The denials that all backends of a store share.
 #[derive(Debug)]
 pub(in crate::store) struct SharedDenials {
     epochs: Arc<KeyEpochs>,
@@ -66,9 +66,9 @@ impl Remembered for AgingOutcome {
 }
 
 impl Remembering {
-    /// Remembers the denials of a ledger that was opened for these policies, each for at most this time.
+    /// Remembers the denials of a backend that was opened for these policies, each for at most this time.
     pub(in crate::store) fn new(
-        ledger: Arc<dyn Ledger>,
+        backend: Arc<dyn Backend>,
         policies: &[Policy],
         longest: Duration,
         shared: &Arc<SharedDenials>,
@@ -84,7 +84,7 @@ impl Remembering {
         let is_settled =
             |policy: &Policy| (!is_fixed(policy)).then(|| AtomicBool::new(policy.is_settled()));
         Self {
-            ledger,
+            backend,
             denials: Arc::new(DenialCache::new(longest, Arc::clone(&shared.epochs))),
             shared: Arc::clone(shared),
             policies: policies.iter().map(runs_down).collect(),
@@ -117,7 +117,7 @@ impl Remembering {
     }
 }
 
-impl Ledger for Remembering {
+impl Backend for Remembering {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         let now = Instant::now().into_std();
         let can_remember = self.can_remember(charges);
@@ -130,7 +130,7 @@ impl Ledger for Remembering {
         let sent = can_remember.then(|| self.denials.send(charges, now));
         let changing = self.changing(charges);
         match self
-            .ledger
+            .backend
             .charge(charges, wanted.with_refusals(), outcomes)
         {
             Charged::Now(answer) => {
@@ -152,28 +152,28 @@ impl Ledger for Remembering {
         }
     }
 
-    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+    fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         let changing = self.changing(charges);
-        self.ledger.take_up_to(charges).map(move |taken| {
+        self.backend.acquire_up_to(charges).map(move |taken| {
             drop(changing);
             taken
         })
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        self.ledger.peek(charges)
+        self.backend.peek(charges)
     }
 
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
-        self.ledger.outlook(charges)
+        self.backend.outlook(charges)
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
-        self.ledger.refusals(charge)
+        self.backend.refusals(charge)
     }
 
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
-        self.ledger.leased(charge)
+        self.backend.leased(charge)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
@@ -184,32 +184,32 @@ impl Ledger for Remembering {
             settled.for_each(|flag| flag.store(true, Ordering::Relaxed));
         }
         let changing = self.changing(charges);
-        self.ledger.amend(charges, amendment).map(move |amended| {
+        self.backend.amend(charges, amendment).map(move |amended| {
             drop(changing);
             amended
         })
     }
 
     fn stats(&self) -> StoreStats {
-        let mut stats = self.ledger.stats();
+        let mut stats = self.backend.stats();
         stats.remembered_denials += self.shared.times.load(Ordering::Relaxed);
         stats
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
-        self.ledger.keys(policy)
+        self.backend.keys(policy)
     }
 
     fn holds_for(&self, policy: usize) -> Duration {
-        self.ledger.holds_for(policy)
+        self.backend.holds_for(policy)
     }
 
     fn runtime(&self) -> Option<Handle> {
-        self.ledger.runtime()
+        self.backend.runtime()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {
-        self.ledger.clock()
+        self.backend.clock()
     }
 }
 
@@ -264,6 +264,6 @@ impl Drop for Changing {
 
 impl fmt::Debug for Remembering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.ledger, f)
+        fmt::Debug::fmt(&self.backend, f)
     }
 }

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::MemoryLedger;
+use super::MemoryBackend;
 use super::driver::Purpose;
 use super::fair::{SlotSeat, SlotShare};
 use super::opened::Opened;
@@ -70,7 +70,7 @@ impl SlotPart<'_> {
     }
 }
 
-impl MemoryLedger {
+impl MemoryBackend {
     /// Decides a request that takes slots of one key, and concerns nothing else. Returns `None` in all but the common
     /// case.
     #[inline]

@@ -1,7 +1,7 @@
 //! Decisions on requests that bring limits of their own.
 
+use super::backend::MemoryBackend;
 use super::driver::Purpose;
-use super::ledger::MemoryLedger;
 use super::sink::OutcomeSink;
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
@@ -9,7 +9,7 @@ use crate::decision::Outcomes;
 use crate::key::Key;
 use crate::store::{Charge, Wanted};
 
-impl MemoryLedger {
+impl MemoryBackend {
     /// Decides a request that concerns one policy alone, under this limit.
     #[inline]
     pub(super) fn decide_one_under(

@@ -1,5 +1,6 @@
 //! State in this process.
 
+mod backend;
 mod blocks;
 mod cell;
 mod driver;
@@ -9,7 +10,6 @@ mod guarantee;
 mod holding;
 mod in_words;
 mod known;
-mod ledger;
 mod limited;
 mod offenders;
 mod one_word;
@@ -35,7 +35,7 @@ mod usage;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use self::ledger::MemoryLedger;
+pub use self::backend::MemoryBackend;
 pub use self::snapshot::{RestoreStatus, Restored};
 pub use self::usage::Usage;
 
@@ -115,7 +115,7 @@ use crate::policy::{Policy, check_names, guaranteed_below};
 #[derive(Clone)]
 pub struct MemoryStore {
     max_keys: usize,
-    /// `None` stands for the system clock. It is started when a ledger first needs it, since it spawns a
+    /// `None` stands for the system clock. It is started when a backend first needs it, since it spawns a
     /// thread.
     clock: Option<AnyClock>,
     seed: Seed,
@@ -305,7 +305,7 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    type Ledger = MemoryLedger;
+    type Backend = MemoryBackend;
 
     fn counts_refusals(&self) -> bool {
         true
@@ -327,20 +327,20 @@ impl Store for MemoryStore {
         true
     }
 
-    fn open(&self, policies: &[Policy]) -> Result<MemoryLedger, ConfigError> {
+    fn open(&self, policies: &[Policy]) -> Result<MemoryBackend, ConfigError> {
         // A table that is locked twice would deadlock.
         check_names(policies.iter().map(Policy::name))?;
         if !(1..=MOST_KEYS).contains(&self.max_keys) {
             let remedy = "give a number from 1 to 100,000,000";
             return Err(ConfigError::new("max_keys", self.max_keys, remedy));
         }
-        Ok(self.ledger(policies))
+        Ok(self.backend(policies))
     }
 }
 
 impl MemoryStore {
     /// Opens the policies as [`Store::open`] does, for names that are known to be valid.
-    pub(crate) fn ledger(&self, policies: &[Policy]) -> MemoryLedger {
+    pub(crate) fn backend(&self, policies: &[Policy]) -> MemoryBackend {
         let mut tables = self.tables();
         let clock = self.its_clock();
         let below = guaranteed_below(policies);
@@ -372,6 +372,6 @@ impl MemoryStore {
             }
         });
         let opened = opened.collect();
-        MemoryLedger::new(clock, self.seed.clone(), opened)
+        MemoryBackend::new(clock, self.seed.clone(), opened)
     }
 }

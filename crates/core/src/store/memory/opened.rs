@@ -1,4 +1,4 @@
-//! A policy as a ledger has opened it: its table, and what stands beside that.
+//! A policy as a backend has opened it: its table, and what stands beside that.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::store::{Amendment, Charge, Taken};
 /// The table of a policy, with its number among all tables of the store, and the blocked keys.
 pub(super) struct Opened {
     pub(super) number: usize,
-    /// The algorithm of the policy, under the limit with which this ledger was opened.
+    /// The algorithm of the policy, under the limit with which this backend was opened.
     pub(super) algorithm: Algorithm,
     /// The same, if its limit differs from that of the counter.
     pub(super) limit: Option<Algorithm>,
@@ -124,7 +124,7 @@ impl Opened {
         }
     }
 
-    /// Changes the state of a key; see [`Ledger::amend`](crate::store::Ledger::amend).
+    /// Changes the state of a key; see [`Backend::amend`](crate::store::Backend::amend).
     pub(super) fn amend(
         &self,
         probe: Probe,

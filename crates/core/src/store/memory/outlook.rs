@@ -1,13 +1,13 @@
 //! The states from which the waits of requests beside others are computed.
 
-use super::ledger::MemoryLedger;
+use super::backend::MemoryBackend;
 use super::page_snapshot::Counted;
 use super::tiers::{Tier, ask_tier};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::store::{Charge, KeyOutlook, Outlook};
 
-impl MemoryLedger {
+impl MemoryBackend {
     /// Peeks, and returns the states too.
     pub(super) fn outlook_now(&self, charges: &[Charge]) -> Outlook {
         let outcomes = self.peek_now(charges);

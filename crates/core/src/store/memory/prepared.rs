@@ -1,12 +1,12 @@
 //! The limits that requests bring, each made into an algorithm once.
 //!
-//! That takes longer than a decision. A ledger therefore keeps the algorithms of the first limits that it meets.
+//! That takes longer than a decision. A backend therefore keeps the algorithms of the first limits that it meets.
 
 use std::sync::OnceLock;
 
 use crate::algorithm::{Algorithm, Limit};
 
-/// The number of limits that a ledger keeps. The algorithm of any other limit is made for each request.
+/// The number of limits that a backend keeps. The algorithm of any other limit is made for each request.
 const MOST: usize = 16;
 
 type OfLimit = (Limit, Option<Algorithm>);

@@ -1,6 +1,6 @@
 //! The tables of a memory store: one for each policy in use, by its name and its frame.
 //!
-//! The store holds a table weakly: the ledgers of a limiter own it, so a policy that no limiter uses frees its memory.
+//! The store holds a table weakly: the backends of a limiter own it, so a policy that no limiter uses frees its memory.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -24,7 +24,7 @@ use crate::clock::Micros;
 /// the same to one algorithm under any limit.
 pub(super) type TableName = (String, (&'static str, Option<Duration>, Option<u32>));
 
-/// The states of a policy, kept as long as a ledger uses them.
+/// The states of a policy, kept as long as a backend uses them.
 pub(super) struct OpenTable {
     /// The place of the table in the order in which tables were made.
     pub(super) number: usize,
@@ -49,7 +49,7 @@ pub(super) struct Tables {
     pub(super) past: Option<Past>,
 }
 
-/// The data that policies of one name share, as long as a ledger uses it.
+/// The data that policies of one name share, as long as a backend uses it.
 #[derive(Default)]
 struct SharedByName {
     /// The keys that are blocked.

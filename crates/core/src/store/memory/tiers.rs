@@ -1,4 +1,4 @@
-//! The tables of a policy, each for one form of states, and the trait by which a ledger asks them.
+//! The tables of a policy, each for one form of states, and the trait by which a backend asks them.
 //!
 //! The fast path is compiled for each rule and called once per decision: `one_word.rs` has that of states of one word,
 //! `in_words.rs` that of three, and this file that of the others. The general path is for every case that the fast path

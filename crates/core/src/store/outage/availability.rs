@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::guard::Guard;
 use super::node_count::NodeCount;
-use super::remote_ledger::RemoteLedger;
+use super::remote_backend::RemoteBackend;
 use super::standby::Standby;
 use super::watch::{Remote, Watch};
 use crate::error::ConfigError;
 use crate::policy::Policy;
-use crate::store::Ledger;
+use crate::store::Backend;
 use crate::store::denials::{Remembering, SharedDenials};
 
 /// Whether a remote store is there, and what a node needs to go on without it.
@@ -33,13 +33,13 @@ pub struct Availability {
     /// `None` unless it was set.
     nodes: Option<NodeCount>,
     remember_denials_for: Duration,
-    /// Created with the first ledger.
+    /// Created with the first backend.
     watched: Arc<OnceLock<Watched>>,
 }
 
 struct Watched {
     watch: Arc<Watch>,
-    elsewhere: Arc<RemoteLedger>,
+    elsewhere: Arc<RemoteBackend>,
     denials: Arc<SharedDenials>,
 }
 
@@ -110,19 +110,19 @@ impl Availability {
         Ok(deadline)
     }
 
-    /// Guards a ledger that was opened for these policies.
-    pub(super) fn guard<L: Ledger>(
+    /// Guards a backend that was opened for these policies.
+    pub(super) fn guard<L: Backend>(
         &self,
         policies: &[Policy],
-        ledger: &Arc<L>,
-    ) -> Result<Arc<dyn Ledger>, ConfigError> {
+        backend: &Arc<L>,
+    ) -> Result<Arc<dyn Backend>, ConfigError> {
         let deadline = self.check()?;
         let Watched {
             watch,
             elsewhere,
             denials,
         } = self.watched.get_or_init(|| {
-            let elsewhere = Arc::new(RemoteLedger::new(deadline));
+            let elsewhere = Arc::new(RemoteBackend::new(deadline));
             let remote: Arc<dyn Remote> = Arc::clone(&elsewhere) as _;
             Watched {
                 watch: Arc::new(Watch::new(remote, self.name.clone(), self.nodes.clone())),
@@ -130,21 +130,21 @@ impl Availability {
                 denials: Arc::new(SharedDenials::new()),
             }
         });
-        elsewhere.add(ledger, policies);
-        let clock = ledger.clock();
+        elsewhere.add(backend, policies);
+        let clock = backend.clock();
         let standby = Arc::new(Standby::new(policies, self.nodes.clone(), clock));
         let store = match (&*self.name, policies.first()) {
             ("", Some(first)) => format!("the shared store of the policy {:?}", first.shown_name()),
             (name, _) => format!("the store {name:?}"),
         };
         watch.stands_in(&standby, &store);
-        let ledger: Arc<dyn Ledger> = Arc::clone(ledger) as _;
-        let guard = Guard::new(Arc::clone(watch), standby, deadline, ledger);
+        let backend: Arc<dyn Backend> = Arc::clone(backend) as _;
+        let guard = Guard::new(Arc::clone(watch), standby, deadline, backend);
         let longest = self.remember_denials_for;
         if longest.is_zero() {
             return Ok(Arc::new(guard));
         }
-        let guard: Arc<dyn Ledger> = Arc::new(guard);
+        let guard: Arc<dyn Backend> = Arc::new(guard);
         Ok(Arc::new(Remembering::new(
             guard, policies, longest, denials,
         )))

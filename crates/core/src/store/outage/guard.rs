@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::remote_ledger::in_time;
+use super::remote_backend::in_time;
 use super::standby::{Instead, Standby, is_of_the_call};
 use super::watch::{Waiting, Watch};
 use crate::clock::{Clock, Micros};
@@ -15,44 +15,44 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Charges, DAMAGED, Ledger, Outlook, Reply, Wanted};
+use crate::store::{Amendment, Backend, Charge, Charged, Charges, DAMAGED, Outlook, Reply, Wanted};
 
-/// Asks a ledger whose store may be away, and decides in its place while it is away.
+/// Asks a backend whose store may be away, and decides in its place while it is away.
 #[derive(Clone)]
 pub(super) struct Guard {
     watch: Arc<Watch>,
     standby: Arc<Standby>,
     deadline: Duration,
-    ledger: Arc<dyn Ledger>,
+    backend: Arc<dyn Backend>,
 }
 
 /// Learns from an answer of the store, and returns whether the store has written for it.
 type Learn<T> = fn(&Guard, &[Charge], &T) -> bool;
 
-impl Ledger for Guard {
+impl Backend for Guard {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
         let answer = self.ask(
             charges,
-            || self.ledger.decide(charges),
+            || self.backend.decide(charges),
             Self::charged,
             Standby::charge,
         );
         Charged::of(charges, answer, outcomes)
     }
 
-    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+    fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         self.ask(
             charges,
-            || self.ledger.take_up_to(charges),
+            || self.backend.acquire_up_to(charges),
             |guard, charges, (_, outcomes)| guard.charged(charges, outcomes),
-            Standby::take_up_to,
+            Standby::acquire_up_to,
         )
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         self.ask(
             charges,
-            || self.ledger.peek(charges),
+            || self.backend.peek(charges),
             Self::peeked,
             Standby::peek,
         )
@@ -61,7 +61,7 @@ impl Ledger for Guard {
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
         self.ask(
             charges,
-            || self.ledger.outlook(charges),
+            || self.backend.outlook(charges),
             |guard, charges, outlook| guard.peeked(charges, &outlook.outcomes),
             Standby::outlook,
         )
@@ -72,7 +72,7 @@ impl Ledger for Guard {
         if self.watch.is_away(std::slice::from_ref(charge)) {
             return Reply::Now(Ok(0));
         }
-        self.ledger.refusals(charge)
+        self.backend.refusals(charge)
     }
 
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
@@ -80,12 +80,12 @@ impl Ledger for Guard {
         if self.watch.is_away(std::slice::from_ref(charge)) {
             return Reply::Now(Ok(0));
         }
-        self.ledger.leased(charge)
+        self.backend.leased(charge)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         let Some(first) = charges.first() else {
-            return self.ledger.amend(charges, amendment);
+            return self.backend.amend(charges, amendment);
         };
         if amendment.is_of_a_degraded_charge() {
             return Reply::Now(self.standby.settle(charges, amendment));
@@ -97,7 +97,7 @@ impl Ledger for Guard {
             );
         }
         let call = self.watch.waiting(&first.key);
-        match self.ledger.amend(charges, amendment) {
+        match self.backend.amend(charges, amendment) {
             Reply::Now(answer) => Reply::Now(self.amended(charges, call, amendment, answer)),
             Reply::Later(answer) => {
                 // A store that answers later may begin when it is first polled.
@@ -113,23 +113,23 @@ impl Ledger for Guard {
     }
 
     fn stats(&self) -> StoreStats {
-        self.watch.stats(self.ledger.stats().kind)
+        self.watch.stats(self.backend.stats().kind)
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
-        self.ledger.keys(policy)
+        self.backend.keys(policy)
     }
 
     fn holds_for(&self, policy: usize) -> Duration {
-        self.ledger.holds_for(policy)
+        self.backend.holds_for(policy)
     }
 
     fn runtime(&self) -> Option<Handle> {
-        self.ledger.runtime()
+        self.backend.runtime()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {
-        self.ledger.clock()
+        self.backend.clock()
     }
 }
 
@@ -138,13 +138,13 @@ impl Guard {
         watch: Arc<Watch>,
         standby: Arc<Standby>,
         deadline: Duration,
-        ledger: Arc<dyn Ledger>,
+        backend: Arc<dyn Backend>,
     ) -> Self {
         Self {
             watch,
             standby,
             deadline,
-            ledger,
+            backend,
         }
     }
 
@@ -265,6 +265,6 @@ impl Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.ledger, f)
+        fmt::Debug::fmt(&self.backend, f)
     }
 }

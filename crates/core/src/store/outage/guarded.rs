@@ -1,6 +1,6 @@
-//! A ledger, and the guard that decides while its store is away.
+//! A backend, and the guard that decides while its store is away.
 //!
-//! A store that needs no guard is asked directly, so a ledger in memory pays one branch for it.
+//! A store that needs no guard is asked directly, so a backend in memory pays one branch for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
-use crate::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Store, Wanted};
+use crate::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Store, Wanted};
 
-/// A ledger, and what this node does while its store is away.
+/// A backend, and what this node does while its store is away.
 ///
-/// A ledger in this process is never away, and has no guard. The guard is behind a vtable, so that a program
+/// A backend in this process is never away, and has no guard. The guard is behind a vtable, so that a program
 /// without such a store does not contain it.
 pub(crate) struct Guarded<L: ?Sized> {
-    guard: Option<Arc<dyn Ledger>>,
-    ledger: Arc<L>,
+    guard: Option<Arc<dyn Backend>>,
+    backend: Arc<L>,
 }
 
-impl<L: Ledger> Guarded<L> {
-    /// Opens a ledger of this store for these policies.
+impl<L: Backend> Guarded<L> {
+    /// Opens a backend of this store for these policies.
     pub(crate) fn open(
-        store: &impl Store<Ledger = L>,
+        store: &impl Store<Backend = L>,
         policies: &[Policy],
     ) -> Result<Self, ConfigError> {
         let has_penalty = |policy: &&Policy| policy.named_penalty().is_some();
@@ -44,114 +44,114 @@ impl<L: Ledger> Guarded<L> {
             let remedy = "take a store that knows slots: MemoryStore or RedisStore";
             return Err(ConfigError::quoting("concurrency", policy.name(), remedy));
         }
-        let ledger = Arc::new(store.open(policies)?);
+        let backend = Arc::new(store.open(policies)?);
         let guard = match store.availability() {
-            Some(availability) => Some(availability.guard(policies, &ledger)?),
+            Some(availability) => Some(availability.guard(policies, &backend)?),
             None => None,
         };
-        Ok(Self { guard, ledger })
+        Ok(Self { guard, backend })
     }
 
-    /// Wraps a ledger that is never away.
-    pub(crate) fn in_process(ledger: L) -> Self {
+    /// Wraps a backend that is never away.
+    pub(crate) fn in_process(backend: L) -> Self {
         Self {
             guard: None,
-            ledger: Arc::new(ledger),
+            backend: Arc::new(backend),
         }
     }
 
     /// Returns the same with its type erased.
-    pub(crate) fn erased(self) -> Guarded<dyn Ledger> {
+    pub(crate) fn erased(self) -> Guarded<dyn Backend> {
         Guarded {
             guard: self.guard,
-            ledger: self.ledger,
+            backend: self.backend,
         }
     }
 }
 
 impl<L: ?Sized> Guarded<L> {
-    /// Returns the ledger itself.
+    /// Returns the backend itself.
     #[inline]
     pub(crate) fn inner(&self) -> &L {
-        &self.ledger
+        &self.backend
     }
 }
 
-impl<L: Ledger + ?Sized> Ledger for Guarded<L>
+impl<L: Backend + ?Sized> Backend for Guarded<L>
 where
     Self: Send + Sync + 'static,
 {
     #[inline]
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         let Some(guard) = &self.guard else {
-            return self.ledger.charge(charges, wanted, outcomes);
+            return self.backend.charge(charges, wanted, outcomes);
         };
         guard.charge(charges, wanted, outcomes)
     }
 
-    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+    fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         match &self.guard {
-            None => self.ledger.take_up_to(charges),
-            Some(guard) => guard.take_up_to(charges),
+            None => self.backend.acquire_up_to(charges),
+            Some(guard) => guard.acquire_up_to(charges),
         }
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
         match &self.guard {
-            None => self.ledger.peek(charges),
+            None => self.backend.peek(charges),
             Some(guard) => guard.peek(charges),
         }
     }
 
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
         match &self.guard {
-            None => self.ledger.outlook(charges),
+            None => self.backend.outlook(charges),
             Some(guard) => guard.outlook(charges),
         }
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         match &self.guard {
-            None => self.ledger.refusals(charge),
+            None => self.backend.refusals(charge),
             Some(guard) => guard.refusals(charge),
         }
     }
 
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         match &self.guard {
-            None => self.ledger.leased(charge),
+            None => self.backend.leased(charge),
             Some(guard) => guard.leased(charge),
         }
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         match &self.guard {
-            None => self.ledger.amend(charges, amendment),
+            None => self.backend.amend(charges, amendment),
             Some(guard) => guard.amend(charges, amendment),
         }
     }
 
     fn stats(&self) -> StoreStats {
         match &self.guard {
-            None => self.ledger.stats(),
+            None => self.backend.stats(),
             Some(guard) => guard.stats(),
         }
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
-        self.ledger.keys(policy)
+        self.backend.keys(policy)
     }
 
     fn holds_for(&self, policy: usize) -> Duration {
-        self.ledger.holds_for(policy)
+        self.backend.holds_for(policy)
     }
 
     fn runtime(&self) -> Option<Handle> {
-        self.ledger.runtime()
+        self.backend.runtime()
     }
 
     fn clock(&self) -> Option<Arc<dyn Clock>> {
-        self.ledger.clock()
+        self.backend.clock()
     }
 }
 
@@ -159,13 +159,13 @@ impl<L: ?Sized> Clone for Guarded<L> {
     fn clone(&self) -> Self {
         Self {
             guard: self.guard.clone(),
-            ledger: Arc::clone(&self.ledger),
+            backend: Arc::clone(&self.backend),
         }
     }
 }
 
 impl<L: fmt::Debug + ?Sized> fmt::Debug for Guarded<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.ledger, f)
+        fmt::Debug::fmt(&self.backend, f)
     }
 }

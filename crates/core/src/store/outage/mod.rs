@@ -8,14 +8,14 @@
 //! `watch.rs` and `breaker.rs` detect an outage and its end. Who decides meanwhile is said once:
 //! `Watch::decide_without` while a server is known to be away, and `Standby::unless_answered` when it has failed.
 //!
-//! [`Guarded`] wraps any ledger in this way. `RedisLedger` asks the same two by itself, since a guard reports requests, and
+//! [`Guarded`] wraps any backend in this way. `RedisBackend` asks the same two by itself, since a guard reports requests, and
 //! Redis has to report calls and servers:
 //!
 //! - Many requests share a call. One call that fails is one failure, and five in a row open the breaker. A wrapper would
 //!   count a failure for each request of the call, and measure the deadline of each from its own start.
 //! - A request may need several servers of a cluster. If one of them fails, the charges on the others are taken back, and
 //!   that server alone is taken to be away. A wrapper has one error, which names no server.
-//! - Leased units and remembered denials decide while the server is away too, so the ledger looks at them before the standby.
+//! - Leased units and remembered denials decide while the server is away too, so the backend looks at them before the standby.
 //! - A slot is held where it was taken. `in_use.rs` of Redis knows for each slot whether the server or this process has it.
 
 mod availability;
@@ -23,7 +23,7 @@ pub(crate) mod breaker;
 mod guard;
 pub(crate) mod guarded;
 mod node_count;
-mod remote_ledger;
+mod remote_backend;
 mod report;
 pub(crate) mod standby;
 pub(crate) mod watch;

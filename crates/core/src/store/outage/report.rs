@@ -10,35 +10,35 @@ use crate::error::StoreError;
 use crate::observe::{StoreEvent, observe};
 use crate::policy::OnStoreFailure;
 
-/// Reports the changes of a store, with the policies of all ledgers over it.
+/// Reports the changes of a store, with the policies of all backends over it.
 pub(super) struct Report {
     /// The address of the store, without credentials.
     store: String,
-    ledgers: Mutex<Ledgers>,
+    backends: Mutex<Backends>,
 }
 
-/// The policies of each ledger over the store.
-struct Ledgers {
+/// The policies of each backend over the store.
+struct Backends {
     standbys: Vec<Weak<Standby>>,
-    /// The number of entries at which dropped ledgers are removed.
+    /// The number of entries at which dropped backends are removed.
     enough: usize,
 }
 
 /// A message names at most this many policies, and counts the others.
 const NAMED: usize = 20;
 
-/// Dropped ledgers are not removed below this number of entries.
+/// Dropped backends are not removed below this number of entries.
 const FEW: usize = 64;
 
 impl Report {
     pub(super) fn new(store: String) -> Self {
-        let ledgers = Ledgers {
+        let backends = Backends {
             standbys: Vec::new(),
             enough: FEW,
         };
         Self {
             store,
-            ledgers: Mutex::new(ledgers),
+            backends: Mutex::new(backends),
         }
     }
 
@@ -49,12 +49,12 @@ impl Report {
 
     /// Adds policies that are decided without the store while it is away.
     pub(super) fn add(&self, standby: Weak<Standby>) {
-        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
-        if ledgers.standbys.len() >= ledgers.enough {
-            ledgers.standbys.retain(|kept| kept.strong_count() > 0);
-            ledgers.enough = FEW.max(2 * ledgers.standbys.len());
+        let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        if backends.standbys.len() >= backends.enough {
+            backends.standbys.retain(|kept| kept.strong_count() > 0);
+            backends.enough = FEW.max(2 * backends.standbys.len());
         }
-        ledgers.standbys.push(standby);
+        backends.standbys.push(standby);
     }
 
     pub(super) fn report_away(&self, error: &StoreError) {
@@ -93,8 +93,8 @@ impl Report {
     fn names(&self, what: OnStoreFailure) -> Option<String> {
         let mut names = BTreeSet::new();
         {
-            let ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
-            for standby in ledgers.standbys.iter().filter_map(Weak::upgrade) {
+            let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+            for standby in backends.standbys.iter().filter_map(Weak::upgrade) {
                 let policies = standby.when_away().filter(|(_, does)| *does == what);
                 names.extend(policies.map(|(name, _)| name.to_owned()));
             }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_named_once_however_many_ledgers_have_them_and_as_long_as_one_has() {
+    fn policies_are_named_once_however_many_backends_have_them_and_as_long_as_one_has() {
         let report = Report::new(String::new());
         let kept = standby(["b".into(), "a".into()]);
         report.add(Arc::downgrade(&kept));
@@ -142,7 +142,7 @@ mod tests {
         }
         assert_eq!(report.names(OnStoreFailure::Allow).unwrap(), "a, b");
         assert_eq!(report.names(OnStoreFailure::Local), None);
-        assert!(report.ledgers.lock().unwrap().standbys.len() <= FEW);
+        assert!(report.backends.lock().unwrap().standbys.len() <= FEW);
     }
 
     #[test]

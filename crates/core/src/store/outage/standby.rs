@@ -9,7 +9,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{OnStoreFailure, Policy};
-use crate::store::{Amendment, Charge, Charges, MemoryLedger, MemoryStore, Outlook};
+use crate::store::{Amendment, Charge, Charges, MemoryBackend, MemoryStore, Outlook};
 
 /// A copy of the policies in this process, which decides while their store is away.
 pub struct Standby {
@@ -30,7 +30,7 @@ struct Share {
     are_lower: Box<[bool]>,
     /// Has the states, which stay as the shares change.
     store: MemoryStore,
-    ledger: MemoryLedger,
+    backend: MemoryBackend,
 }
 
 /// A decision in place of the store, which has failed with this error; without one, it was not asked, since it is known to be
@@ -148,7 +148,7 @@ impl Standby {
     ) -> Result<Outcomes, StoreError> {
         let shares = self.shares();
         let charges = self.charges_here(&shares, charges, failure)?;
-        Ok(self.marked(&shares, shares.ledger.charge_now(&charges)))
+        Ok(self.marked(&shares, shares.backend.charge_now(&charges)))
     }
 
     /// Takes as many units as there are.
@@ -156,14 +156,14 @@ impl Standby {
     /// # Errors
     ///
     /// When a policy refuses without its store.
-    pub fn take_up_to(
+    pub fn acquire_up_to(
         &self,
         charges: &[Charge],
         failure: Option<StoreError>,
     ) -> Result<(u32, Outcomes), StoreError> {
         let shares = self.shares();
         let here = self.charges_here(&shares, charges, failure)?;
-        let (mut units, outcomes) = shares.ledger.take_up_to_now(&here);
+        let (mut units, outcomes) = shares.backend.acquire_up_to_now(&here);
         // A policy that allows everything limits nothing.
         let is_unlimited = here.iter().all(|charge| charge.cost == 0);
         if is_unlimited && outcomes.is_allowed() {
@@ -184,7 +184,7 @@ impl Standby {
     ) -> Result<Outcomes, StoreError> {
         let shares = self.shares();
         let charges = self.charges_here(&shares, charges, failure)?;
-        Ok(self.marked(&shares, shares.ledger.peek_now(&charges)))
+        Ok(self.marked(&shares, shares.backend.peek_now(&charges)))
     }
 
     /// Returns the same without the states of the keys.
@@ -268,7 +268,7 @@ impl Standby {
         }
         let changed = changed.map_err(StoreError::already_logged);
         match amendment {
-            Amendment::Block(_) => drop(self.shares().ledger.amend_now(charges, amendment)?),
+            Amendment::Block(_) => drop(self.shares().backend.amend_now(charges, amendment)?),
             Amendment::Refund | Amendment::Settle if changed.is_err() => {
                 return self.change_usage(charges, amendment, changed);
             }
@@ -277,7 +277,7 @@ impl Standby {
                 if let Some(shares) = self.opened() {
                     let here = charges.iter().map(|charge| shares.charge(*charge));
                     shares
-                        .ledger
+                        .backend
                         .amend_now(&here.collect::<Charges>(), amendment)?;
                 }
             }
@@ -298,7 +298,7 @@ impl Standby {
             return Ok(true);
         };
         let here = self.kept_here(&shares, charges);
-        shares.ledger.amend_now(&here, amendment)
+        shares.backend.amend_now(&here, amendment)
     }
 
     /// Frees slots that were taken here.
@@ -306,7 +306,7 @@ impl Standby {
         if let Some(shares) = self.opened()
             && !charges.is_empty()
         {
-            let _ = shares.ledger.amend_now(charges, Amendment::Release);
+            let _ = shares.backend.amend_now(charges, Amendment::Release);
         }
     }
 
@@ -324,7 +324,7 @@ impl Standby {
     ) -> Result<bool, StoreError> {
         let shares = self.shares();
         let here = self.kept_here(&shares, charges);
-        let changed = shares.ledger.amend_now(&here, amendment)?;
+        let changed = shares.backend.amend_now(&here, amendment)?;
         let refuses = |charge| self.store_failure(charge) == OnStoreFailure::Refuse;
         if charges.iter().any(refuses) {
             return failed;
@@ -338,10 +338,10 @@ impl Standby {
         let _ = if blocked > Micros::ZERO {
             let shares = self.shares();
             shares
-                .ledger
+                .backend
                 .amend_now(&[*charge], Amendment::Block(blocked))
         } else if let Some(shares) = self.opened() {
-            shares.ledger.amend_now(&[*charge], Amendment::Unblock)
+            shares.backend.amend_now(&[*charge], Amendment::Unblock)
         } else {
             Ok(true)
         };
@@ -358,7 +358,7 @@ impl Share {
         let (policies, are_lower): (Vec<_>, Vec<_>) = shares.unzip();
         Self {
             nodes,
-            ledger: store.ledger(&policies),
+            backend: store.backend(&policies),
             policies: policies.into(),
             are_lower: are_lower.into(),
             store,

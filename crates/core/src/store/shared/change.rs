@@ -55,7 +55,7 @@ pub struct Changed {
     pub(super) keys: SmallVec<[KeyOutlook; 4]>,
     /// The number of units taken, if the change takes units.
     pub(super) units: u32,
-    /// The answer to an amendment; see [`Ledger::amend`](crate::store::Ledger::amend).
+    /// The answer to an amendment; see [`Backend::amend`](crate::store::Backend::amend).
     pub(super) amended: bool,
 }
 

@@ -1,8 +1,8 @@
 //! A store of your own, made from one atomic read-modify-write.
 
+mod backend;
 pub(crate) mod change;
 mod item;
-mod ledger;
 mod own;
 mod part;
 mod rule;
@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::backend::SharedBackend;
 pub use self::change::{Change, Changed, Write};
-pub use self::ledger::SharedLedger;
 
 use super::{Availability, NodeCount, Payers, Reply, Store};
 use crate::error::{ConfigError, StoreError};
@@ -202,7 +202,7 @@ impl<I: Items> SharedStore<I> {
 }
 
 impl<I: Items> Store for SharedStore<I> {
-    type Ledger = SharedLedger<I>;
+    type Backend = SharedBackend<I>;
 
     fn is_shared(&self) -> bool {
         true
@@ -224,9 +224,9 @@ impl<I: Items> Store for SharedStore<I> {
         Some(self.availability.clone())
     }
 
-    fn open(&self, policies: &[Policy]) -> Result<SharedLedger<I>, ConfigError> {
+    fn open(&self, policies: &[Policy]) -> Result<SharedBackend<I>, ConfigError> {
         check_names(policies.iter().map(Policy::name))?;
-        Ok(SharedLedger::new(Arc::clone(&self.items), policies))
+        Ok(SharedBackend::new(Arc::clone(&self.items), policies))
     }
 }
 

@@ -174,7 +174,7 @@ impl Part {
         }
     }
 
-    /// Changes the state of a key; see [`Ledger::amend`](crate::store::Ledger::amend).
+    /// Changes the state of a key; see [`Backend::amend`](crate::store::Backend::amend).
     pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) -> bool {
         let mut is_done = true;
         let (mut own, state) = (self.own(item, now), self.state(item));

@@ -5,12 +5,12 @@
 
 use super::{Division, Ending};
 use crate::decision::Outcomes;
+use crate::store::memory::backend::MemoryBackend;
 use crate::store::memory::driver::{Decision, Part, Purpose};
-use crate::store::memory::ledger::MemoryLedger;
 use crate::store::memory::sink::OutcomeSink;
 use crate::store::{Charge, Wanted};
 
-impl MemoryLedger {
+impl MemoryBackend {
     /// Decides a request of a tenant that concerns no other policy.
     #[inline(never)]
     pub(in crate::store::memory) fn decide_divided(

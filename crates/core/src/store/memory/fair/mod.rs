@@ -75,7 +75,7 @@ const SHARDS: usize = 16;
 /// How many shared keys are visited for a new one, at most.
 const VISITS: usize = 4;
 
-/// The division of a policy's limits, as a ledger knows it.
+/// The division of a policy's limits, as a backend knows it.
 #[derive(Debug)]
 pub(super) struct Division {
     scale: Scale,

@@ -29,7 +29,7 @@ struct SlotShard {
     uncounted: HashSet<Slot, RandomState>,
 }
 
-/// The division of a policy's slots, as a ledger knows it.
+/// The division of a policy's slots, as a backend knows it.
 #[derive(Debug)]
 pub(in crate::store::memory) struct SlotDivision {
     scale: SlotScale,

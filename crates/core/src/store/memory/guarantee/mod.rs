@@ -40,7 +40,7 @@ const SHARDS: usize = 16;
 /// How many keys are visited for a new one, at most.
 const VISITS: usize = 4;
 
-/// The guarantee that a policy gives to the keys of the one below, as a ledger knows it.
+/// The guarantee that a policy gives to the keys of the one below, as a backend knows it.
 #[derive(Debug)]
 pub(super) struct Guarantee {
     /// The policy below.

@@ -191,7 +191,7 @@ fn put_down<S: Step>(
 ) {
     let mut outcome = rule.outcome(state, now, cost, allowed);
     if counted == Counted::Overflow {
-        outcome = outcome.counted_together();
+        outcome = outcome.overflowed();
     }
     if is_overridden {
         let window = (rule.limit() > 0).then(|| rule.window().to_duration());

@@ -57,7 +57,7 @@
 //! word holds the states of one limit only, and a table of three words those of all: `tiers.rs` moves pages from the
 //! first to the second when a request meets another limit, or comes later than a word can hold, and leaves their versions
 //! odd for good. The fast path needs no check for that: it takes such a page for one that changes. Logs and slots need no
-//! second table. A ledger notes each limit before the first request that brings it, and not with each request.
+//! second table. A backend notes each limit before the first request that brings it, and not with each request.
 //!
 //! A table of several limits evicts a key only if that grants nothing under any limit that it has met
 //! (`judging.rs`): the key has to be new at the lowest rate with the largest capacity, or pass under the least limit.

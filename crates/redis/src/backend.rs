@@ -1,4 +1,4 @@
-//! The ledger of the store in Redis: cache, leases, script or standby.
+//! The backend of the store in Redis: cache, leases, script or standby.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcomes;
 use tower_ratelimit_core::error::{StoreError, StoreErrorKind};
 use tower_ratelimit_core::observe::StoreStats;
-use tower_ratelimit_core::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Wanted};
+use tower_ratelimit_core::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Wanted};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
-pub struct RedisLedger(Arc<Calls>);
+pub struct RedisBackend(Arc<Calls>);
 
-impl RedisLedger {
+impl RedisBackend {
     pub(super) fn new(calls: Arc<Calls>) -> Self {
         Self(calls)
     }
@@ -90,7 +90,7 @@ impl RedisLedger {
         }
         if is_away {
             let watch = &calls.watch;
-            return watch.decide_without(&calls.standby, charges, Standby::take_up_to);
+            return watch.decide_without(&calls.standby, charges, Standby::acquire_up_to);
         }
         let denials = calls.denials_of(charges);
         let sent = denials.map(|denials| denials.send(&ones, Instant::now()));
@@ -104,7 +104,7 @@ impl RedisLedger {
                 (units, outcomes)
             });
             let standby = &calls.standby;
-            standby.unless_answered(&charges, taken, Standby::take_up_to)
+            standby.unless_answered(&charges, taken, Standby::acquire_up_to)
         })
     }
 
@@ -349,7 +349,7 @@ impl Calls {
     }
 }
 
-impl Ledger for RedisLedger {
+impl Backend for RedisBackend {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
         let answer = self.ask(charges, Purpose::Charge, outcomes);
         if charges.iter().all(|charge| charge.slot.is_none()) {
@@ -374,7 +374,7 @@ impl Ledger for RedisLedger {
         }
     }
 
-    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+    fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         self.take(charges)
     }
 
@@ -458,16 +458,16 @@ impl Ledger for RedisLedger {
     }
 }
 
-impl Drop for RedisLedger {
+impl Drop for RedisBackend {
     /// Gives the units back, since other nodes may use them.
     fn drop(&mut self) {
         lending::give_all_back(&self.0);
     }
 }
 
-impl fmt::Debug for RedisLedger {
+impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisLedger")
+        f.debug_struct("RedisBackend")
             .field("link", &self.0.link)
             .finish_non_exhaustive()
     }

@@ -3,14 +3,14 @@ use std::fmt;
 use crate::key::{Key, Secret};
 
 /// Which of the heaviest keys of a policy a snapshot has, and how it shows them; see
-/// [`Policy::heaviest_keys`](super::Policy::heaviest_keys).
+/// [`Policy::top_keys`](super::Policy::top_keys).
 ///
 /// # Defaults
 ///
 /// - keys are hashed with a secret of this process
 #[derive(Clone, Debug)]
 #[must_use = "a policy takes it"]
-pub struct HeaviestKeys {
+pub struct TopKeys {
     most: usize,
     shown: Shown,
 }
@@ -32,7 +32,7 @@ const LEAST_TRACKED: usize = 64;
 /// The largest number of reported keys.
 const MOST: u32 = 1_000;
 
-impl HeaviestKeys {
+impl TopKeys {
     /// Reports this many keys, from 1 to 1,000. Numbers out of that range are moved into it.
     pub fn new(most: u32) -> Self {
         Self {
@@ -111,7 +111,7 @@ mod tests {
     fn a_key_is_hidden_unless_it_is_asked_for() {
         let key = "ann@example.org".into_key();
         let secret = Secret::new([7; 16]).unwrap();
-        let hashed = HeaviestKeys::new(5).hashed(&secret).show(&key);
+        let hashed = TopKeys::new(5).hashed(&secret).show(&key);
         assert_eq!(hashed.len(), 16);
         assert!(
             secret
@@ -120,13 +120,13 @@ mod tests {
                 .as_str()
                 .contains(&hashed)
         );
-        assert_ne!(HeaviestKeys::new(5).show(&key), hashed);
-        assert_eq!(HeaviestKeys::new(5).masked().show(&key), "t:ann…");
+        assert_ne!(TopKeys::new(5).show(&key), hashed);
+        assert_eq!(TopKeys::new(5).masked().show(&key), "t:ann…");
         assert_eq!(
-            HeaviestKeys::new(5).in_the_clear().show(&key),
+            TopKeys::new(5).in_the_clear().show(&key),
             "t:ann@example.org"
         );
         let address = std::net::Ipv4Addr::new(192, 0, 2, 17).into_key();
-        assert_eq!(HeaviestKeys::new(5).masked().show(&address), "ip:1…");
+        assert_eq!(TopKeys::new(5).masked().show(&address), "ip:1…");
     }
 }

@@ -1,4 +1,4 @@
-//! The ledger of the store in memory: which path each charge takes.
+//! The backend of the store in memory: which path each charge takes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
-use crate::store::{Amendment, Charge, Charged, Charges, Ledger, Outlook, Reply, Wanted};
+use crate::store::{Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, Wanted};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
-pub struct MemoryLedger {
+pub struct MemoryBackend {
     pub(super) clock: AnyClock,
     seed: Seed,
     pub(super) policies: Box<[Opened]>,
-    /// The policies in the order in which their tables are locked. The order is the same for all ledgers of a
+    /// The policies in the order in which their tables are locked. The order is the same for all backends of a
     /// store: otherwise two decisions could wait for each other's locks.
     order_of_locking: Box<[usize]>,
     /// Whether any policy has a penalty.
@@ -37,7 +37,7 @@ pub struct MemoryLedger {
     has_divisions: bool,
 }
 
-impl MemoryLedger {
+impl MemoryBackend {
     pub(super) fn new(clock: AnyClock, seed: Seed, policies: Box<[Opened]>) -> Self {
         let order_of_locking = ascending(policies.iter().map(|opened| opened.number as u64));
         let has_penalties = policies.iter().any(|opened| opened.penalty.is_some());
@@ -56,7 +56,7 @@ impl MemoryLedger {
         }
     }
 
-    /// Decides one request; see [`Ledger::charge`]. If a charge names a policy that was not opened, nothing
+    /// Decides one request; see [`Backend::charge`]. If a charge names a policy that was not opened, nothing
     /// is charged and there are no outcomes.
     pub fn charge_now(&self, charges: &[Charge]) -> Outcomes {
         let mut outcomes = Outcomes::new(Micros::ZERO);
@@ -116,9 +116,9 @@ impl MemoryLedger {
         }
     }
 
-    /// Takes as many units as there are; see [`Ledger::take_up_to`]. If a charge names a policy that was not
+    /// Takes as many units as there are; see [`Backend::acquire_up_to`]. If a charge names a policy that was not
     /// opened, nothing is taken and there are no outcomes.
-    pub(in crate::store) fn take_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
+    pub(in crate::store) fn acquire_up_to_now(&self, charges: &[Charge]) -> (u32, Outcomes) {
         let of_rates: Charges;
         let mut charges = charges;
         if self.has_slots {
@@ -140,7 +140,7 @@ impl MemoryLedger {
         (units, outcomes)
     }
 
-    /// Changes the state of each key under its policy; see [`Ledger::amend`]. Charges of policies that were
+    /// Changes the state of each key under its policy; see [`Backend::amend`]. Charges of policies that were
     /// not opened are ignored.
     ///
     /// # Errors
@@ -322,7 +322,7 @@ impl MemoryLedger {
     ) -> bool {
         let (table, mut its) = (&opened.counter, Counted::Own);
         if limit.is_some() {
-            // A ledger that was opened with another limit has not tried this yet.
+            // A backend that was opened with another limit has not tried this yet.
             if let Some(allowed) = table.decide_at_once(limit, probe, now, sink.as_deref_mut()) {
                 return allowed;
             }
@@ -574,14 +574,14 @@ impl MemoryLedger {
     }
 }
 
-impl Ledger for MemoryLedger {
+impl Backend for MemoryBackend {
     #[inline]
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {
         Charged::Now(Ok(self.decide(charges, wanted, outcomes)))
     }
 
-    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
-        Reply::Now(Ok(self.take_up_to_now(charges)))
+    fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+        Reply::Now(Ok(self.acquire_up_to_now(charges)))
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
@@ -616,8 +616,8 @@ impl Ledger for MemoryLedger {
             kept: fill.keys as u64,
             most: fill.bound as u64,
             bytes: fill.bytes as u64,
-            forgotten_at_the_bound: fill.evicted,
-            counted_together: fill.overflowed,
+            evicted: fill.evicted,
+            overflowed: fill.overflowed,
         })
     }
 
@@ -637,9 +637,9 @@ impl Ledger for MemoryLedger {
     }
 }
 
-impl fmt::Debug for MemoryLedger {
+impl fmt::Debug for MemoryBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryLedger").finish_non_exhaustive()
+        f.debug_struct("MemoryBackend").finish_non_exhaustive()
     }
 }
 
@@ -658,29 +658,29 @@ mod tests {
     fn turns_in_the_shared_entry_are_given_back_there() {
         let store = MemoryStore::new().max_keys(2).clock(ManualClock::new());
         let queue = Policy::new("queue", LeakyQueue::per_second(2).places(99));
-        let ledger = store.ledger(&[queue]);
+        let backend = store.backend(&[queue]);
         let charge = |key: &'static str, cost| Charge::new(0, key.into_key(), cost);
         for key in ["one", "two"] {
-            ledger
+            backend
                 .amend_now(&[charge(key, 200)], Amendment::Settle)
                 .unwrap();
         }
         let take = |key| {
-            let answer = ledger.charge_now(&[charge(key, 1)]);
+            let answer = backend.charge_now(&[charge(key, 1)]);
             let (_, outcome) = answer.iter().next().unwrap();
             let begins = answer.at().saturating_add(outcome.delay_micros());
             (outcome.is_overflow(), Departure::at(begins))
         };
         let newcomer = [(); 3].map(|()| take("newcomer"));
         assert!(newcomer.iter().all(|(is_overflow, _)| *is_overflow));
-        ledger
+        backend
             .amend_now(&[charge("one", 0)], Amendment::Reset)
             .unwrap();
         assert!(!take("newcomer").0, "there is room for it");
         let (_, last) = newcomer[2];
         let give_back = |departure| {
             let amendment = Amendment::GiveBack(departure);
-            ledger
+            backend
                 .amend_now(&[charge("newcomer", 1)], amendment)
                 .unwrap()
         };

@@ -5,7 +5,7 @@ use crate::key::Missing;
 
 /// The treatment of requests without a key for a policy.
 ///
-/// [`Policy::no_key`](super::Policy::no_key) sets it. The default depends on the cause:
+/// [`Policy::on_missing_key`](super::Policy::on_missing_key) sets it. The default depends on the cause:
 ///
 /// - The client left the key out: [`Shared`](Self::Shared), because a client must not escape a
 ///   limit by sending less. A level of a [tree](super::Tree) refuses the request with `400 Bad Request`, because nobody
@@ -17,7 +17,7 @@ use crate::key::Missing;
 /// for some requests, use [`optional`](crate::key::Extractor::optional).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum NoKey {
+pub enum OnMissingKey {
     /// The requests share one quota of the policy.
     Shared,
     /// The policy does not apply to the requests. If it is the only policy, a client that leaves the key out
@@ -31,7 +31,7 @@ pub enum NoKey {
     Refuse(StatusCode),
 }
 
-impl NoKey {
+impl OnMissingKey {
     pub(super) fn by_default(missing: &Missing, is_level: bool) -> Self {
         match missing {
             Missing::ByServer(_) => Self::Refuse(StatusCode::INTERNAL_SERVER_ERROR),
@@ -42,7 +42,7 @@ impl NoKey {
 
     pub(super) fn check(self) -> Result<(), ConfigError> {
         match self {
-            Self::Refuse(status) => check_status("no_key", status),
+            Self::Refuse(status) => check_status("on_missing_key", status),
             Self::Shared | Self::Skip => Ok(()),
         }
     }

@@ -4,7 +4,7 @@
 /// panicked, or a [`Reservation`](crate::limiter::Reservation) was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Unsettled {
+pub enum OnAbandoned {
     /// The charge on arrival.
     #[default]
     Estimate,
@@ -14,7 +14,7 @@ pub enum Unsettled {
     Units(u32),
 }
 
-impl Unsettled {
+impl OnAbandoned {
     /// Returns the units, if they are not those of the estimate.
     pub(crate) fn units(self) -> Option<u32> {
         match self {

@@ -1,4 +1,4 @@
-//! The ledger of a store over items: a change for each verb.
+//! The backend of a store over items: a change for each verb.
 
 use std::fmt;
 use std::slice;
@@ -18,10 +18,10 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::StoreStats;
 use crate::policy::{NamedPenalty, Policy};
 use crate::store::charged::cannot_have;
-use crate::store::{Amendment, Charge, Charged, Ledger, Outlook, Reply, Wanted};
+use crate::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Wanted};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
-pub struct SharedLedger<I> {
+pub struct SharedBackend<I> {
     items: Arc<I>,
     policies: Box<[Opened]>,
 }
@@ -33,7 +33,7 @@ struct Opened {
     penalty: Option<NamedPenalty>,
 }
 
-impl<I: Items> SharedLedger<I> {
+impl<I: Items> SharedBackend<I> {
     pub(super) fn new(items: Arc<I>, policies: &[Policy]) -> Self {
         let policies = policies.iter().map(|policy| Opened {
             algorithm: *policy.algorithm(),
@@ -145,7 +145,7 @@ fn tag(text: &str) -> u64 {
     u64::from_be_bytes(*tag)
 }
 
-impl<I: Items> Ledger for SharedLedger<I> {
+impl<I: Items> Backend for SharedBackend<I> {
     fn stats(&self) -> StoreStats {
         StoreStats::new("shared")
     }
@@ -160,7 +160,7 @@ impl<I: Items> Ledger for SharedLedger<I> {
         }
     }
 
-    fn take_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
+    fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
         let changed = self.decide(charges, Verb::Take);
         changed.map(|changed| {
             let changed = changed?;
@@ -219,9 +219,9 @@ impl<I: Items> Ledger for SharedLedger<I> {
     }
 }
 
-impl<I: fmt::Debug> fmt::Debug for SharedLedger<I> {
+impl<I: fmt::Debug> fmt::Debug for SharedBackend<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedLedger")
+        f.debug_struct("SharedBackend")
             .field("items", &self.items)
             .finish_non_exhaustive()
     }

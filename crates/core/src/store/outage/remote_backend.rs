@@ -10,18 +10,18 @@ use crate::clock::{Micros, Timers};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::{IntoKey, Key};
 use crate::policy::Policy;
-use crate::store::{Amendment, Charge, Ledger};
+use crate::store::{Amendment, Backend, Charge};
 
-/// Any ledger as a remote store with one part, which is probed through one of the ledgers over it.
-pub(super) struct RemoteLedger {
+/// Any backend as a remote store with one part, which is probed through one of the backends over it.
+pub(super) struct RemoteBackend {
     deadline: Duration,
-    ledgers: Mutex<Vec<Opened>>,
+    backends: Mutex<Vec<Opened>>,
     /// The key of the probes, which clients cannot guess.
     key: Key,
 }
 
 struct Opened {
-    ledger: Weak<dyn Ledger>,
+    backend: Weak<dyn Backend>,
     /// The index of a policy that has a limit.
     policy: usize,
 }
@@ -29,37 +29,37 @@ struct Opened {
 /// How long the block of a probe lasts.
 const WRITTEN_FOR: Micros = Micros::from_secs(1);
 
-impl RemoteLedger {
+impl RemoteBackend {
     pub(super) fn new(deadline: Duration) -> Self {
         Self {
             deadline,
-            ledgers: Mutex::default(),
+            backends: Mutex::default(),
             key: ("probe", RandomState::new().hash_one(0)).into_key(),
         }
     }
 
-    pub(super) fn add<L: Ledger>(&self, ledger: &Arc<L>, policies: &[Policy]) {
+    pub(super) fn add<L: Backend>(&self, backend: &Arc<L>, policies: &[Policy]) {
         let Some(policy) = policies.iter().position(Policy::is_limited) else {
             return;
         };
-        let ledger: Arc<dyn Ledger> = Arc::clone(ledger) as _;
-        let ledger = Arc::downgrade(&ledger);
-        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
-        ledgers.retain(|opened| opened.ledger.strong_count() > 0);
-        ledgers.push(Opened { ledger, policy });
+        let backend: Arc<dyn Backend> = Arc::clone(backend) as _;
+        let backend = Arc::downgrade(&backend);
+        let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        backends.retain(|opened| opened.backend.strong_count() > 0);
+        backends.push(Opened { backend, policy });
     }
 
-    /// Returns a ledger that still exists, and a charge for a probe of it.
-    fn any(&self) -> Option<(Arc<dyn Ledger>, Charge)> {
-        let ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
-        ledgers.iter().find_map(|opened| {
+    /// Returns a backend that still exists, and a charge for a probe of it.
+    fn any(&self) -> Option<(Arc<dyn Backend>, Charge)> {
+        let backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        backends.iter().find_map(|opened| {
             let charge = Charge::new(opened.policy, self.key, 1);
-            Some((opened.ledger.upgrade()?, charge))
+            Some((opened.backend.upgrade()?, charge))
         })
     }
 }
 
-impl Remote for RemoteLedger {
+impl Remote for RemoteBackend {
     fn deadline(&self) -> Duration {
         self.deadline
     }
@@ -68,14 +68,14 @@ impl Remote for RemoteLedger {
     fn probe(&self, _: u16) -> Probe {
         let (any, deadline) = (self.any(), self.deadline);
         Box::pin(async move {
-            let Some((ledger, charge)) = any else {
+            let Some((backend, charge)) = any else {
                 return Err(late());
             };
             let charge = [charge];
-            let blocked = ledger.amend(&charge, Amendment::Block(WRITTEN_FOR));
+            let blocked = backend.amend(&charge, Amendment::Block(WRITTEN_FOR));
             match in_time(deadline, blocked.wait()).await {
                 Err(error) if error.kind() == StoreErrorKind::Unsupported => {
-                    let charged = ledger.decide(&charge).wait();
+                    let charged = backend.decide(&charge).wait();
                     in_time(deadline, charged).await.map(drop)
                 }
                 blocked => blocked.map(drop),

@@ -1,9 +1,9 @@
 /// The keys that asked for most units under a policy in the last ten to twenty minutes, by a sketch of fixed memory: see
-/// [`Policy::heaviest_keys`](crate::Policy::heaviest_keys).
+/// [`Policy::top_keys`](crate::Policy::top_keys).
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
-pub struct HeavyKeys {
+pub struct HeavyHitters {
     /// The units that all keys asked for.
     pub total: u64,
     /// The error bound in units: no number is too high by more than this, and a key that is missing asked for no more
@@ -11,14 +11,14 @@ pub struct HeavyKeys {
     /// of reported keys, and never more than an eighth.
     pub error: u64,
     /// The keys, the heaviest first: by the units that they asked for at least.
-    pub keys: Vec<HeavyKey>,
+    pub keys: Vec<HeavyHitter>,
 }
 
 /// A key that asked for many units.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
-pub struct HeavyKey {
+pub struct HeavyHitter {
     /// The key as text: a hash, unless the policy sets another form.
     pub key: String,
     /// The units that it asked for, and where requests are settled what they cost in the end; at most

@@ -19,7 +19,7 @@ pub(super) const PACE: Duration = Duration::from_secs(1);
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Learned {
+pub(super) struct Throttle {
     allowance: Allowance,
     hold_end: Option<Instant>,
     in_flight: usize,
@@ -112,7 +112,7 @@ pub(super) struct Sent {
     others: u64,
 }
 
-impl Learned {
+impl Throttle {
     pub(super) fn new() -> Self {
         Self {
             allowance: Allowance::Unknown,
