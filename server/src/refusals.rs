@@ -84,7 +84,7 @@ impl Refusals {
 pub(crate) fn cause<B>(response: &Response<B>) -> Option<(&str, Option<Duration>)> {
     Some(match response.extensions().get::<Refusal>()? {
         Refusal::Denied(decision) => (decision.binding()?.0, decision.retry_after()),
-        Refusal::OnMissingKey(_) => ("no key", None),
+        Refusal::MissingKey(_) => ("no key", None),
         Refusal::Unread(_) => ("body", None),
         Refusal::Forbidden => ("deny list", None),
         Refusal::StoreFailed(_) => ("store", None),

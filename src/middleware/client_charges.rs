@@ -29,7 +29,7 @@ impl Reads for Supposed<'_> {
                 is_estimate: false,
                 ..demand
             }),
-            (Some(_), Ok(_) | Err(NoDemand::Refused(_))) => Err(NoDemand::OnMissingKey),
+            (Some(_), Ok(_) | Err(NoDemand::Refused(_))) => Err(NoDemand::MissingKey),
             (Some(_), why) => why,
         }
     }

@@ -113,7 +113,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
         let considered = match why {
             NoDemand::DoesNotApply => PolicyEffect::DoesNotApply,
             NoDemand::Off => PolicyEffect::IsOff,
-            NoDemand::OnMissingKey => PolicyEffect::HasNoKey(None),
+            NoDemand::MissingKey => PolicyEffect::HasNoKey(None),
             NoDemand::Refused((status, _)) => PolicyEffect::HasNoKey(is_enforced.then_some(status)),
             NoDemand::Unlimited => PolicyEffect::CountsNothing(LimitRule::Policy),
             NoDemand::Exempt(rule) => PolicyEffect::CountsNothing(limiter.rule_named(rule)),

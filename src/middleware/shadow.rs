@@ -74,8 +74,8 @@ impl Difference {
     }
 
     /// Returns the decision that refuses: that of the file in shadow if it [would
-    /// refuse](Self::would_refuse), and otherwise that of the file in force. `None` if a list or a missing
-    /// key refuses, and not a policy.
+    /// refuse](Self::would_refuse), and otherwise that of the file in force. `None` if a list, a missing key
+    /// or a plan that could not be looked up refuses, and not a policy.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
@@ -167,7 +167,9 @@ impl Shadow {
             Trial::Exempt => (Ok(()), ResponseGuard::default()),
             Trial::Allowed(_, guard) => (Ok(()), guard),
             Trial::Denied(decision) => (Err(Some(decision)), ResponseGuard::default()),
-            Trial::Forbidden | Trial::OnMissingKey => (Err(None), ResponseGuard::default()),
+            Trial::Forbidden | Trial::MissingKey | Trial::Unresolved => {
+                (Err(None), ResponseGuard::default())
+            }
             Trial::Waits(_) | Trial::Unknown => return None,
         };
         Some(Box::new(Tried {
@@ -218,7 +220,7 @@ impl ObserveVerdict for Tried {
             }
             Verdict::Refuse(response) => match response.extensions().get() {
                 Some(Refusal::Denied(decision)) => Err(Some(decision)),
-                Some(Refusal::Forbidden | Refusal::OnMissingKey(_)) => Err(None),
+                Some(Refusal::Forbidden | Refusal::MissingKey(_)) => Err(None),
                 // The request is not decided, so there is no difference.
                 _ => return extensions,
             },

@@ -471,7 +471,7 @@ impl Http {
             .unwrap_or_else(|| OnMissingKey::by_default(&missing, self.is_level))
         {
             OnMissingKey::Shared => Ok(self.key_of_all_without(head)),
-            OnMissingKey::Skip => Err(NoDemand::OnMissingKey),
+            OnMissingKey::Skip => Err(NoDemand::MissingKey),
             OnMissingKey::Refuse(status) => Err(NoDemand::Refused((status, missing))),
         }
     }

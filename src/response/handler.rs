@@ -123,7 +123,7 @@ impl fmt::Display for Refused {
                 let name = decision.binding().map_or("", |(name, _)| name);
                 write!(f, "over the limit of {name:?}")
             }
-            Refusal::OnMissingKey(_) => f.write_str("the request has no key"),
+            Refusal::MissingKey(_) => f.write_str("the request has no key"),
             #[cfg(feature = "usage")]
             Refusal::Unread(why) => why.fmt(f),
             Refusal::Forbidden => f.write_str("the request is on the list of the denied"),

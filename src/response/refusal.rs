@@ -37,7 +37,7 @@ pub enum Refusal {
     Denied(Decision),
     /// The key of a policy is missing: 500 if the server has to provide it, unless
     /// [`OnMissingKey`](crate::policy::OnMissingKey) says otherwise.
-    OnMissingKey(Missing),
+    MissingKey(Missing),
     /// The body has to be read for its key or its cost, and cannot be: 413 if it is too long, 415 if it is no JSON, and 400 else.
     #[cfg(feature = "usage")]
     Unread(Unread),

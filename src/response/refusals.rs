@@ -120,7 +120,7 @@ impl Refusals {
         missing: Missing,
         request: &mut Extensions,
     ) -> Response<Bytes> {
-        let reason = Refusal::OnMissingKey(missing);
+        let reason = Refusal::MissingKey(missing);
         let body = problem::without_detail(status);
         refuse(status, PLAIN.filled([]), body, reason, request)
     }

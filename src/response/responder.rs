@@ -98,7 +98,7 @@ impl Responder {
                 let response = refusals.denied(self.fields(&decision), &decision, head);
                 with_reason(response, Refusal::Denied(decision), extensions)
             }
-            Refusal::OnMissingKey(missing) => {
+            Refusal::MissingKey(missing) => {
                 let status = if matches!(missing, Missing::ByServer(_)) {
                     StatusCode::INTERNAL_SERVER_ERROR
                 } else {

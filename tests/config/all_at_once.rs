@@ -95,7 +95,7 @@ fn the_limit_of_other_operations_is_wrong_once() {
 #[test]
 fn a_policy_without_a_key_tells_its_other_mistakes() {
     let text = "[policies.a]\nquota = \"5/minute\"\nlow_priority = { method = \"get\" }\nreserve = 9\n\
-                settle = \"csot\"\ncharge_when = { status = 999 }\nno_key = 200";
+                settle = \"csot\"\ncharge_when = { status = 999 }\non_missing_key = 200";
     let wrong = [
         "policies.a",
         "policies.a.low_priority.method",

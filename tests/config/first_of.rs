@@ -306,7 +306,7 @@ fn explain_says_who_would_pay() {
     );
     let refusing = config(&SPEND.replace(
         "key = { header = \"x-org\" }",
-        "key = { header = \"x-org\" }\nno_key = 401",
+        "key = { header = \"x-org\" }\non_missing_key = 401",
     ));
     let rows = explained(&refusing, get("/pooled/a"));
     assert_eq!(

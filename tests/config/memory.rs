@@ -72,9 +72,9 @@ fn bad_files_leave_nothing_behind() {
 fn limits_by_key_and_plans_and_lines_leave_nothing_behind() {
     let left = left_behind("tables", |number| {
         format!(
-            "default_plan = \"free\"\nplan_of = {{ header = \"x-plan\", from = \"10.0.0.0/8\" }}\n{}wait_up_to = \"1ms\"\nheaviest_keys = 3\n\
+            "default_plan = \"free\"\nplan_of = {{ header = \"x-plan\", from = \"10.0.0.0/8\" }}\n{}wait_up_to = \"1ms\"\ntop_keys = 3\n\
              [policies.p0.key_limits]\nother = {}\n[plans.free]\np0 = {}\n\
-             [policies.slots]\nconcurrency = {}\nkey = \"client_ip\"\nfor_all_plans = true\n",
+             [policies.slots]\nconcurrency = {}\nkey = \"client_ip\"\nignore_plans = true\n",
             policies(number, 1),
             3_000_000_000_u32 + number,
             2_000_000_000 + number,

@@ -159,7 +159,8 @@ fn all_policies_of_a_file_are_switched_together() {
 
 #[test]
 fn a_policy_that_is_off_asks_for_no_key() {
-    let text = "[policies.a]\nquota = \"1/hour\"\nkey = { header = \"x-id\" }\nno_key = 401\n";
+    let text =
+        "[policies.a]\nquota = \"1/hour\"\nkey = { header = \"x-id\" }\non_missing_key = 401\n";
     let config = config(text);
     let layer = layer(&config);
     assert_eq!(send(&layer, get("/")).status, 401);

@@ -193,7 +193,7 @@ fn a_policy_that_was_renamed_keeps_its_state() {
     fs::write(folder.file(), both).unwrap();
     let error = watched.reload().unwrap_err().to_string();
     assert!(
-        error.contains("limits.toml:4:7: policies.new.renamed_from"),
+        error.contains("limits.toml:4:16: policies.new.renamed_from"),
         "{error}"
     );
     // Without `renamed_from` it is another policy.

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::key::Head;
 use tower_ratelimit::middleware::Difference;
+use tower_ratelimit::plan::{Resolved, Resolver};
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
 use tower_ratelimit_config::{Config, ShadowStatus, Watched};
 
@@ -137,7 +139,7 @@ fn a_request_that_it_would_refuse_is_marked_for_the_handler() {
 fn lists_and_missing_keys_are_compared_too() {
     let denies = format!(
         "[lists]\nallow = {{ path = \"/free\" }}\ndeny = {{ path = \"/gone\" }}\n{}",
-        policy("a", 9).replace("\"global\"", "{ header = \"x-id\" }\nno_key = 401")
+        policy("a", 9).replace("\"global\"", "{ header = \"x-id\" }\non_missing_key = 401")
     );
     let (_folder, watched) = both("lists", &live(9), &denies);
     let layer = watched.layer();
@@ -151,6 +153,34 @@ fn lists_and_missing_keys_are_compared_too() {
     let mut decisions = shadow.differences().iter().map(Difference::decision);
     assert!(decisions.all(|decision| decision.is_none()));
     assert_eq!(counts(&watched), (4, 2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_for_lack_of_a_plan_is_compared() {
+    let resolver = Resolver::new(|_: String| async { Err::<Resolved, _>("away") });
+    let customer = |head: &Head<'_>| head.header("x-id").map(str::to_owned);
+    let builder = Config::builder().resolver("customers", resolver, customer);
+    let refuses = format!(
+        "default_plan = \"free\"\n\
+         resolver = {{ function = \"customers\", refuse_unresolved = true }}\n\
+         {}[plans.free]\na = 9\n",
+        policy("a", 9)
+    );
+    let folder = Folder::new("shadow-unresolved");
+    fs::write(folder.file(), live(9)).unwrap();
+    fs::write(next(&folder), refuses).unwrap();
+    let watched = builder.read(folder.file()).unwrap().watch().unwrap();
+    let layer = watched.layer();
+    let asked = || get("/").header("x-id", "ann");
+    // The lookup takes time, and a wait is not compared.
+    assert_eq!(sent(&layer, asked()).await.status, 200);
+    assert_eq!(counts(&watched), (0, 0, 0));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(sent(&layer, asked()).await.status, 200);
+    assert_eq!(counts(&watched), (1, 1, 0));
+    let shadow = shadow(&watched);
+    let differences = shadow.differences();
+    assert!(differences[0].would_refuse() && differences[0].decision().is_none());
 }
 
 #[test]

@@ -88,7 +88,7 @@ async fn keyless(status: StatusCode) -> Status {
     assert_eq!(refused.body(), "");
     assert!(matches!(
         refused.extensions().get(),
-        Some(Refusal::OnMissingKey(_))
+        Some(Refusal::MissingKey(_))
     ));
     Status::from_header_map(refused.headers()).unwrap()
 }

@@ -252,8 +252,8 @@ fn other_reasons_have_the_status_that_a_layer_gives_them() {
     let diagnostic = tower_ratelimit::diagnostics::Diagnostic::new("X1", "a", "b", "c");
     for (refusal, status) in [
         (Refusal::Forbidden, 403),
-        (Refusal::OnMissingKey(Missing::ByServer(diagnostic)), 500),
-        (Refusal::OnMissingKey(Missing::ByClient), 400),
+        (Refusal::MissingKey(Missing::ByServer(diagnostic)), 500),
+        (Refusal::MissingKey(Missing::ByClient), 400),
         (Refusal::CannotHold(diagnostic), 500),
     ] {
         let answer = answer(refusal.into_response());

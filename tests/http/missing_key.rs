@@ -103,7 +103,7 @@ fn a_policy_that_refuses_them_charges_nothing() {
         answer.assert_no_fields();
         assert!(matches!(
             answer.refusal,
-            Some(Refusal::OnMissingKey(Missing::ByClient))
+            Some(Refusal::MissingKey(Missing::ByClient))
         ));
     }
     assert_eq!(

@@ -164,7 +164,7 @@ fn a_key_that_the_server_does_not_provide_is_500_and_charges_no_request() {
     );
     assert_is_a_problem_that_no_cache_keeps(&answer);
     answer.assert_no_fields();
-    let Some(Refusal::OnMissingKey(Missing::ByServer(diagnostic))) = answer.refusal else {
+    let Some(Refusal::MissingKey(Missing::ByServer(diagnostic))) = answer.refusal else {
         panic!("{answer:?}");
     };
     assert_eq!(diagnostic.code(), "TRL002");

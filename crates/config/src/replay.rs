@@ -127,9 +127,9 @@ impl Replay {
             Trial::Denied(decision) => Replayed::Refused(decision),
             Trial::Waits(decision) => Replayed::Waits(decision),
             Trial::Forbidden => Replayed::Forbidden,
-            Trial::OnMissingKey => Replayed::WithoutKey,
+            Trial::MissingKey => Replayed::WithoutKey,
             // A file has no resolver in a replay, and the store in this process answers at once.
-            Trial::Exempt | Trial::Unknown => Replayed::Exempt,
+            Trial::Exempt | Trial::Unresolved | Trial::Unknown => Replayed::Exempt,
         }
     }
 }

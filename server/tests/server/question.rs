@@ -146,7 +146,7 @@ const REFUSING: [(&str, &str, u16, usize); 6] = [
     ),
     (
         "a key",
-        "[policies.a]\nquota = \"9/minute\"\nkey = { header = \"x-token\" }\nno_key = 401",
+        "[policies.a]\nquota = \"9/minute\"\nkey = { header = \"x-token\" }\non_missing_key = 401",
         401,
         0,
     ),
@@ -263,8 +263,7 @@ fn of_the_guide(gateway: SocketAddr, upstream: SocketAddr, patience: Duration) -
 /// nginx takes each status of the question but 2xx, 401 and 403 for a fault of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn nginx_as_the_guide_configures_it_refuses_what_the_gateway_cannot_read() {
-    let limits =
-        "[policies.a]\nquota = \"3/minute\"\nkey = { header = \"x-token\" }\nno_key = \"skip\"\n";
+    let limits = "[policies.a]\nquota = \"3/minute\"\nkey = { header = \"x-token\" }\non_missing_key = \"skip\"\n";
     let scene = Scene::new(limits).await;
     let upstream = Scene::new(super::scene::WIDE).await;
     let nginx = of_the_guide(scene.address, upstream.address, LONG);

@@ -63,6 +63,16 @@ pub(super) struct Enforcer {
     life: Life,
 }
 
+/// Why a request is not charged.
+enum Uncharged {
+    /// No policy applies.
+    Exempt,
+    /// A policy refuses it, because it has no key.
+    MissingKey(NoKeyRefusal),
+    /// It is refused, because its plan is not known.
+    Unresolved(StoreErrorKind),
+}
+
 /// The verdict of an enforcer.
 pub(super) type EnforcerVerdict = LayerVerdict<Enforcer>;
 
@@ -205,27 +215,36 @@ impl Enforcer {
         finding: Option<&Finding>,
         request: &mut Request<B>,
     ) -> EnforcerVerdict {
-        let is_plain = self.limiter.declared_modes().are_plain();
-        if !is_plain && self.has_no_mode_over(Mode::Off) {
-            return self.exempt();
+        match self.charged(&Head::of(request), finding) {
+            Ok(charges) => self.put(&charges, request),
+            Err(Uncharged::Exempt) => self.exempt(),
+            Err(Uncharged::MissingKey(refusal)) => self.refuse_for(refusal, request),
+            Err(Uncharged::Unresolved(kind)) => {
+                self.limiter.counters().failed([]);
+                Verdict::Refuse(self.answers.store_failed(kind, request))
+            }
+        }
+    }
+
+    /// Returns the charges of a request with this finding of a resolver, if there are any.
+    fn charged(&self, head: &Head<'_>, finding: Option<&Finding>) -> Result<Charges, Uncharged> {
+        if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
+            return Err(Uncharged::Exempt);
         }
         if let Some(kind) = self.unresolved(finding) {
-            self.limiter.counters().failed([]);
-            return Verdict::Refuse(self.answers.store_failed(kind, request));
+            return Err(Uncharged::Unresolved(kind));
         }
-        let head = Head::of(request);
-        match self.charges(&head, finding) {
-            Ok(charges) if charges.is_empty() => self.exempt(),
-            Ok(charges) => self.put(&charges, request),
-            Err(refusal) => self.refuse_for(refusal, request),
+        match self.charges(head, finding) {
+            Ok(charges) if charges.is_empty() => Err(Uncharged::Exempt),
+            Ok(charges) => Ok(charges),
+            Err(refusal) => Err(Uncharged::MissingKey(refusal)),
         }
     }
 
     /// Returns why a request is refused for lack of a plan.
     pub(super) fn unresolved(&self, finding: Option<&Finding>) -> Option<StoreErrorKind> {
         let kind = finding.and_then(Finding::refusal)?;
-        let is_plain = self.limiter.declared_modes().are_plain();
-        (is_plain || !self.has_no_mode_over(Mode::Shadow)).then_some(kind)
+        (self.modes().are_plain() || !self.has_no_mode_over(Mode::Shadow)).then_some(kind)
     }
 
     /// Returns the charges of a request.

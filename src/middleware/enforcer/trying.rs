@@ -3,9 +3,9 @@
 
 use http::Request;
 
-use tower_ratelimit_core::__internal::{Finding, PlanLookup};
+use tower_ratelimit_core::__internal::PlanLookup;
 
-use super::Enforcer;
+use super::{Enforcer, Uncharged};
 use crate::clock::Micros;
 use crate::decision::{Decision, Outcomes};
 use crate::key::Head;
@@ -28,7 +28,9 @@ pub enum Trial {
     /// A list denies it.
     Forbidden,
     /// A policy refuses it, because it has no key.
-    OnMissingKey,
+    MissingKey,
+    /// It is refused, because its plan could not be looked up.
+    Unresolved,
     /// There is no answer yet: a resolver looks the customer up, or the store is not in this process.
     Unknown,
 }
@@ -48,15 +50,12 @@ impl Enforcer {
             Some(PlanLookup::Known(finding)) => Some(finding),
             Some(PlanLookup::Pending(_)) => return Trial::Unknown,
         };
-        if finding.as_ref().and_then(Finding::refusal).is_some() {
-            return Trial::Unknown;
-        }
-        let Ok(charges) = self.charges(&head, finding.as_ref()) else {
-            return Trial::OnMissingKey;
+        let charges = match self.charged(&head, finding.as_ref()) {
+            Ok(charges) => charges,
+            Err(Uncharged::Exempt) => return Trial::Exempt,
+            Err(Uncharged::MissingKey(_)) => return Trial::MissingKey,
+            Err(Uncharged::Unresolved(_)) => return Trial::Unresolved,
         };
-        if charges.is_empty() {
-            return Trial::Exempt;
-        }
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let answer = self
             .limiter

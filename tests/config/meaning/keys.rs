@@ -147,7 +147,7 @@ fn requests_without_a_key_are_treated_as_the_file_says() {
         ("401", [401, 401]),
     ] {
         let config = config(&format!(
-            "[policies.a]\nquota = \"1/day\"\nkey = {{ header = \"x-a\" }}\nno_key = {on_missing_key}"
+            "[policies.a]\nquota = \"1/day\"\nkey = {{ header = \"x-a\" }}\non_missing_key = {on_missing_key}"
         ));
         let layer = layer(&config);
         let got = [(); 2].map(|()| send(&layer, get("/")).status);

@@ -71,7 +71,7 @@ fn diagnostic_of(answers: &[Received]) -> Diagnostic {
             r#"{"type":"about:blank","title":"Internal Server Error","status":500}"#
         );
         match answer.refusal {
-            Refusal::OnMissingKey(Missing::ByServer(diagnostic)) => diagnostic,
+            Refusal::MissingKey(Missing::ByServer(diagnostic)) => diagnostic,
             ref other => panic!("{other:?}"),
         }
     });

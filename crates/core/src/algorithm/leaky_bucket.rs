@@ -59,11 +59,6 @@ impl LeakyBucket {
         Self(self.0.burst(capacity))
     }
 
-    /// Returns how much the bucket holds.
-    pub const fn capacity_size(&self) -> u32 {
-        self.0.burst_size()
-    }
-
     /// Returns the rate of the leak.
     pub const fn quota(&self) -> Quota {
         self.0.quota()

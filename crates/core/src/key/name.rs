@@ -42,7 +42,7 @@ pub struct KeyName(SmallVec<[u8; KeyName::MAX_LEN]>);
 
 impl KeyName {
     /// The maximum length of a name, in bytes.
-    pub const MAX_LEN: usize = 120;
+    const MAX_LEN: usize = 120;
 
     /// Returns the name.
     pub fn as_str(&self) -> &str {

@@ -27,8 +27,7 @@ use crate::error::ConfigError;
 pub struct Secret(Arc<Hmac<Sha256>>);
 
 impl Secret {
-    /// The minimum length of a secret, in bytes.
-    pub const MIN_LEN: usize = 16;
+    const MIN_LEN: usize = 16;
 
     /// Makes a secret of these bytes, which should be random: at least 16, better 32.
     ///

@@ -46,7 +46,7 @@ pub enum NoDemand<R> {
     /// The condition of the policy does not hold.
     DoesNotApply,
     /// It has no key, and is not counted.
-    OnMissingKey,
+    MissingKey,
     /// The policy has no limit.
     Unlimited,
     /// The rule with this index exempts the request.

@@ -211,7 +211,7 @@ impl JsonFields {
 
     /// Returns how many bytes all texts of the body have together, without the names of members: about what a model is to read. For
     /// a body that was not read, the length of the body, as far as it is known.
-    pub fn bytes_of_texts(&self) -> u64 {
+    pub(crate) fn bytes_of_texts(&self) -> u64 {
         self.note_reading();
         self.texts
     }
