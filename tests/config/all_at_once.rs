@@ -206,11 +206,12 @@ fn a_file_opens_in_a_time_that_grows_as_the_number_of_its_policies() {
         used() - before
     };
     let (mut few, mut many) = (u64::MAX, u64::MAX);
-    // What else the processor does meanwhile makes it slower, and never faster. With one of these places it takes 27 times as long.
+    // What else the processor does meanwhile makes it slower, most of all what has more than its caches: 22 times as long has been seen.
+    // With one of these places it takes 27 times.
     let is_linear = (0..5).any(|_| {
         few = few.min(takes(FEW));
         many = many.min(takes(TIMES * FEW));
-        many < few * u64::from(TIMES) * 5 / 4
+        many < few * u64::from(TIMES) * 3 / 2
     });
     assert!(is_linear, "{few} and {many} ns");
 }
