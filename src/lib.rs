@@ -66,6 +66,7 @@
 #![doc = ""]
 #![doc = include_str!("../docs/features.md")]
 
+mod advice;
 pub mod diagnostics;
 // The examples of its pages need these.
 #[cfg(any(

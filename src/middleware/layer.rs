@@ -213,11 +213,6 @@ impl RateLimitLayer {
         };
         (layer, Swap { newest })
     }
-
-    #[cfg(test)]
-    pub(super) fn number(&self) -> usize {
-        self.current.with(|enforcer| enforcer.id())
-    }
 }
 
 /// Replaces the limits of a layer, for all services that it wraps: see [`RateLimitLayer::replaceable`].

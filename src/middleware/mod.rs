@@ -268,7 +268,6 @@ mod interceptor;
 mod layer;
 mod lists;
 mod marks;
-mod nesting;
 mod plan_of;
 #[cfg(feature = "usage")]
 mod read_json;

@@ -6,7 +6,6 @@
 
 mod fair;
 mod http;
-mod in_the_clear;
 mod keyed;
 pub(crate) mod logged;
 mod missing_key;
@@ -30,7 +29,6 @@ pub use tower_ratelimit_core::policy::{
 };
 
 pub use self::http::Http;
-pub(crate) use self::in_the_clear::warn_of_sharing;
 pub use self::keyed::Keyed;
 pub(crate) use self::logged::Logged;
 pub use self::missing_key::OnMissingKey;

@@ -87,6 +87,7 @@ const ROOT_ROOMS: &[Room] = &[
     ("usage", 1, &["key"]),
     ("policy", 2, &[]),
     ("response", 3, &[]),
+    ("advice", 3, &[]),
     ("middleware", 4, &[]),
     ("client", 4, &[]),
     // Pages of documentation, without code.

@@ -7,12 +7,12 @@ use tower_ratelimit_core::__internal::ResolverOf;
 use tower_ratelimit_core::__internal::{Pointless, Scope, find_pointless};
 
 use super::RateLimitLayerBuilder;
+use crate::advice::warn_of_sharing;
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::middleware::RateLimitLayer;
 use crate::middleware::enforcer::Enforcer;
 use crate::plan::Plans;
-use crate::policy::warn_of_sharing;
 use crate::policy::{Http, Policy};
 use crate::response::Answers;
 use crate::store::{Payers, Store};

@@ -12,9 +12,9 @@ use tower_service::Service;
 use tower_ratelimit_core::__internal::{Answering, Holding, PendingDecision, Verdict};
 
 use super::{Enforcer, EnforcerVerdict};
+use crate::advice::Within;
 use crate::middleware::ResponseBody;
 use crate::middleware::guard::ResponseGuard;
-use crate::middleware::nesting::Within;
 use crate::response::Fields;
 
 /// The data that an admitted request keeps until its response.

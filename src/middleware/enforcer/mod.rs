@@ -28,8 +28,8 @@ pub(crate) use self::trying::Trial;
 use super::deadline::deadline;
 use super::hooks::Hooks;
 use super::lists::{Listed, Lists};
-use super::nesting::{Life, look_for_itself};
 use super::settlements::Settlements;
+use crate::advice::{Life, look_for_itself};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::StoreErrorKind;
@@ -314,12 +314,6 @@ impl Enforcer {
     pub(super) fn suppress_rebuild_warning(&self) {
         self.life.request();
         self.life.request();
-    }
-
-    /// Returns a number that all clones of a layer share, and no other layer has.
-    #[cfg(test)]
-    pub(super) fn id(&self) -> usize {
-        self.life.number
     }
 
     /// Decides on charges, and answers.

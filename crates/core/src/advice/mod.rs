@@ -2,9 +2,8 @@
 //!
 //! Each is reported once, as a [diagnostic](crate::diagnostics), and changes no decision.
 //!
-//! These read the policies of a limiter. Three other lints stand where what they read is: `middleware/nesting.rs` of `tower-ratelimit` sees
-//! requests pass a layer of HTTP twice, and `algorithm/unparsed.rs` and `middleware/unbuilt.rs` are traits by which the compiler
-//! names the missing call where a text or a builder stands for what it makes.
+//! These read the policies of a limiter; `advice` of `tower-ratelimit` sees keys and layers of HTTP. `algorithm/unparsed.rs` is a trait by
+//! which the compiler names the missing call where a text stands for an algorithm.
 
 mod mistakes;
 pub(crate) mod never_binds;

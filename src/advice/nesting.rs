@@ -32,14 +32,14 @@ thread_local! {
 }
 
 /// Marks that this thread is within an enforcer, until it is dropped.
-pub(super) struct Within {
+pub(crate) struct Within {
     before: [usize; DEPTH],
 }
 
 impl Within {
     /// Enters an enforcer. `enforcer` is a number that all clones of a layer share. It is not 0.
     #[inline]
-    pub(super) fn enter(enforcer: usize) -> Self {
+    pub(crate) fn enter(enforcer: usize) -> Self {
         let before = WITHIN.get();
         let [innermost, _] = before;
         WITHIN.set([enforcer, innermost]);
@@ -56,7 +56,7 @@ impl Drop for Within {
 
 /// Warns once if this thread is already within this enforcer.
 #[inline]
-pub(super) fn look_for_itself(enforcer: usize) {
+pub(crate) fn look_for_itself(enforcer: usize) {
     if WITHIN.get().contains(&enforcer) {
         TWICE.log_if(|| true);
     }
@@ -64,9 +64,9 @@ pub(super) fn look_for_itself(enforcer: usize) {
 
 /// The number of an enforcer, and its requests, counted up to "more than one".
 #[derive(Debug)]
-pub(super) struct Life {
+pub(crate) struct Life {
     /// No other enforcer of this process has it. It is not 0.
-    pub(super) number: usize,
+    pub(crate) number: usize,
     requests: AtomicU8,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Life {
 const SHORT_LIVED: u32 = 100;
 
 impl Life {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static BEGUN: AtomicUsize = AtomicUsize::new(0);
         // A number of its own, because a memory address may be reused while a response to a request
         // of this enforcer is still polled.
@@ -85,7 +85,7 @@ impl Life {
     }
 
     #[inline]
-    pub(super) fn request(&self) {
+    pub(crate) fn request(&self) {
         const MANY: u8 = 2;
         // At most about two writes: a write by every request would be shared by all processors.
         if self.requests.load(Ordering::Relaxed) < MANY {
@@ -105,16 +105,13 @@ impl Drop for Life {
 
 #[cfg(test)]
 mod tests {
-    use crate::algorithm::TokenBucket;
-    use crate::key::global;
-    use crate::middleware::RateLimitLayer;
+    use super::Life;
 
     /// A response may outlive its layer, and be polled when another layer has the same place in
     /// memory.
     #[test]
-    fn no_layer_has_the_number_of_one_that_was_dropped() {
-        let layer = || RateLimitLayer::new(global(), TokenBucket::per_second(1));
-        let mut numbers: Vec<_> = (0..100).map(|_| layer().number()).collect();
+    fn no_enforcer_has_the_number_of_one_that_was_dropped() {
+        let mut numbers: Vec<_> = (0..100).map(|_| Life::new().number).collect();
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!(numbers.len(), 100);
