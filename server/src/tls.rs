@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
@@ -96,8 +97,10 @@ pub(crate) fn unused() -> Result<ClientConfig, String> {
         .with_no_client_auth())
 }
 
-/// Trusts a server that has this certificate, whatever name it is for.
-pub(crate) fn of_one(certificate: CertificateDer<'static>) -> Result<ClientConfig, String> {
+/// Trusts a server that has this certificate, whatever name it is for. What the client shows is still to be said.
+pub(crate) fn of_one(
+    certificate: CertificateDer<'static>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let algorithms = provider().signature_verification_algorithms;
     let only = Only {
         certificate,
@@ -105,8 +108,7 @@ pub(crate) fn of_one(certificate: CertificateDer<'static>) -> Result<ClientConfi
     };
     Ok(builder()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(only))
-        .with_no_client_auth())
+        .with_custom_certificate_verifier(Arc::new(only)))
 }
 
 /// Trusts one certificate.

@@ -12,7 +12,7 @@ pub(super) struct Bounds {
     #[arg(long, value_name = "NUMBER", default_value = "10000", value_parser = number)]
     connections: usize,
     /// How many connections a client address has at once, if it is no proxy
-    #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = number)]
+    #[arg(long, value_name = "NUMBER", default_value_t = CLIENT_CONNECTIONS, value_parser = number)]
     client_connections: usize,
     /// How many requests a connection of HTTP/2 has under way at once
     #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = clap::value_parser!(u32).range(1..))]
@@ -48,7 +48,22 @@ impl From<&Bounds> for server::Bounds {
     }
 }
 
+/// How many connections a client address has, unless a flag says otherwise.
+const CLIENT_CONNECTIONS: usize = 100;
+
 impl Bounds {
+    /// Refuses a bound that is never reached, unless it is the default.
+    pub(super) fn refuse_what_does_nothing(&self) -> Result<(), String> {
+        if self.client_connections > self.connections.max(CLIENT_CONNECTIONS) {
+            return Err(format!(
+                "--client-connections: {} is more than the {} of --connections, which all clients have together, so it bounds \
+                 nothing; lower it, or raise --connections",
+                self.client_connections, self.connections
+            ));
+        }
+        Ok(())
+    }
+
     /// Raises the limit of open files of this process as far as it may be, and warns if it is too low for all connections.
     pub(super) fn open_files(&self) {
         match rlimit::increase_nofile_limit(u64::MAX) {

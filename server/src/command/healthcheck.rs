@@ -1,11 +1,11 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
 
 use super::address::Address;
@@ -26,6 +26,12 @@ pub(super) struct Healthcheck {
     /// The file of its certificate, as its own flag has it, if it speaks TLS
     #[arg(long, value_name = "FILE")]
     ops_certificate: Option<PathBuf>,
+    /// A file in PEM: the certificate that this command shows, where the server has `--ops-client-ca`
+    #[arg(long, value_name = "FILE", requires_all = ["client_key", "ops_certificate"])]
+    client_certificate: Option<PathBuf>,
+    /// A file in PEM: the key of that certificate
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    client_key: Option<PathBuf>,
 }
 
 impl Healthcheck {
@@ -72,10 +78,35 @@ impl Healthcheck {
         let certificate = CertificateDer::from_pem_file(file);
         let certificate = certificate
             .map_err(|error| format!("--ops-certificate: {}: {error}", file.display()))?;
+        let config = tls::of_one(certificate)?;
+        let config = match (&self.client_certificate, &self.client_key) {
+            (Some(chain), Some(key)) => {
+                let (chain, key) = (shown(chain)?, key_of(key)?);
+                let config = config.with_client_auth_cert(chain, key);
+                config.map_err(|error| format!("--client-key: {error}"))?
+            }
+            _ => config.with_no_client_auth(),
+        };
         let name = ServerName::from(IpAddr::from(Ipv4Addr::LOCALHOST));
-        let connection = ClientConnection::new(tls::of_one(certificate)?.into(), name)?;
+        let connection = ClientConnection::new(config.into(), name)?;
         Ok(ask(StreamOwned::new(connection, stream))?)
     }
+}
+
+/// Returns the certificates of this file, which are shown to the server.
+fn shown(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = |error| format!("--client-certificate: {}: {error}", file.display());
+    let chain = CertificateDer::pem_file_iter(file).map_err(wrong)?;
+    let chain: Vec<_> = chain.collect::<Result<_, _>>().map_err(wrong)?;
+    if chain.is_empty() {
+        return Err(wrong(pem::Error::NoItemsFound));
+    }
+    Ok(chain)
+}
+
+fn key_of(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(file)
+        .map_err(|error| format!("--client-key: {}: {error}", file.display()))
 }
 
 /// Returns where a listener answers on this machine that listens on all of its addresses.

@@ -35,6 +35,9 @@ use crate::tls::Roots;
 use crate::token::Token;
 use crate::{BoxError, Gateway, envoy, sample};
 
+/// How long the upstream may be silent, unless a flag says otherwise.
+const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What `--help` says below the flags.
 const HELP: &str = "\
 Without --upstream and --sample only /_limit/check is served, for the proxies that ask it.
@@ -389,6 +392,13 @@ impl Serve {
                     .to_owned(),
             );
         }
+        if self.upstream_timeout != UPSTREAM_TIMEOUT && self.upstream.is_none() {
+            return Err(
+                "--upstream-timeout: nothing is forwarded; name the service by --upstream, or leave out --upstream-timeout"
+                    .to_owned(),
+            );
+        }
+        self.bounds.refuse_what_does_nothing()?;
         let certificates = [
             ("listen", &self.listen, &self.listen_certificate),
             ("ops", &self.ops, &self.ops_certificate),

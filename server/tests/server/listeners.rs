@@ -329,7 +329,7 @@ fn a_proxy_on_a_unix_socket_tells_the_client_if_the_file_trusts_it() {
 }
 
 #[test]
-fn the_healthcheck_speaks_tls_and_asks_unix_sockets() {
+fn the_healthcheck_speaks_tls_shows_a_certificate_and_asks_unix_sockets() {
     let own = Certificate::new();
     let (certificate, key) = (own.certificate.path(), own.key.path());
     let path = path("ops.sock");
@@ -337,26 +337,25 @@ fn the_healthcheck_speaks_tls_and_asks_unix_sockets() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
     server.args(["serve", "--listen", "none", "--ops", &socket]);
     server.args(["--ops-certificate", certificate, "--ops-key", key]);
+    server.args(["--ops-client-ca", certificate]);
     let mut server = server.env_clear().spawn().unwrap();
-    let check = |certificate: &str| {
-        Command::new(env!("CARGO_BIN_EXE_ratelimitd"))
-            .args([
-                "healthcheck",
-                "--ops",
-                &socket,
-                "--ops-certificate",
-                certificate,
-            ])
-            .env_clear()
-            .status()
-            .unwrap()
-            .success()
+    let check = |certificate: &str, shown: Option<&Certificate>| {
+        let mut check = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        check.args(["healthcheck", "--ops", &socket]);
+        check.args(["--ops-certificate", certificate]);
+        if let Some(shown) = shown {
+            check.args(["--client-certificate", shown.certificate.path()]);
+            check.args(["--client-key", shown.key.path()]);
+        }
+        check.env_clear().status().unwrap().success()
     };
-    while !check(certificate) {
+    while !check(certificate, Some(&own)) {
         assert!(server.try_wait().unwrap().is_none());
     }
     let other = Certificate::new();
-    assert!(!check(other.certificate.path()));
+    assert!(!check(other.certificate.path(), Some(&own)));
+    assert!(!check(certificate, Some(&other)));
+    assert!(!check(certificate, None));
     server.kill().unwrap();
     server.wait().unwrap();
     fs::remove_file(path).unwrap();

@@ -227,6 +227,20 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
             "name LIMITS or --ratelimit-config, or leave out the flag",
         ),
         (
+            &["serve", "--upstream-timeout", "5s"],
+            "--upstream-timeout: nothing is forwarded; name the service by --upstream",
+        ),
+        (
+            &[
+                "serve",
+                "--connections",
+                "500",
+                "--client-connections",
+                "501",
+            ],
+            "--client-connections: 501 is more than the 500 of --connections",
+        ),
+        (
             &["serve", "--grpc-certificate", "a", "--grpc-key", "b"],
             "--grpc is none, so nothing speaks TLS there; give --grpc an address",
         ),
