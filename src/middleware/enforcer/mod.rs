@@ -17,8 +17,8 @@ use http::Request;
 pub(super) use self::ahead::{Ahead, LookingAhead};
 pub(super) use self::holding::{Admitted, ObserveVerdict, observed};
 use tower_ratelimit_core::__internal::{
-    ChargedRequest, Charges, DeclaredModes, Finding, LayerVerdict, NoDemand, Numbers,
-    PendingDecision, PlanLookup, Purpose, Request as RequestCount, Sources, Steps, Verdict,
+    ChargedRequest, Charges, Finding, LayerVerdict, NoDemand, Numbers, PendingDecision, PlanLookup,
+    Purpose, Request as RequestCount, Sources, Steps, Verdict,
 };
 
 use self::reading::Skips;
@@ -161,14 +161,14 @@ impl Enforcer {
         }
         let Some(resolver) = &self.sources.resolver else {
             return match &*self.readers {
-                [(policy, reader)] if self.modes().are_plain() => {
+                [(policy, reader)] if self.limiter.declared_modes().are_plain() => {
                     self.ask_one(*policy, reader, request)
                 }
                 _ => self.ask_as(None, request),
             };
         };
         // Nothing is looked up for policies that are all off.
-        if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
+        if !self.limiter.declared_modes().are_plain() && self.has_no_mode_over(Mode::Off) {
             return self.exempt();
         }
         match resolver.look(&head) {
@@ -228,7 +228,7 @@ impl Enforcer {
 
     /// Returns the charges of a request with this finding of a resolver, if there are any.
     fn charged(&self, head: &Head<'_>, finding: Option<&Finding>) -> Result<Charges, Uncharged> {
-        if !self.modes().are_plain() && self.has_no_mode_over(Mode::Off) {
+        if !self.limiter.declared_modes().are_plain() && self.has_no_mode_over(Mode::Off) {
             return Err(Uncharged::Exempt);
         }
         if let Some(kind) = self.unresolved(finding) {
@@ -244,7 +244,8 @@ impl Enforcer {
     /// Returns why a request is refused for lack of a plan.
     pub(super) fn unresolved(&self, finding: Option<&Finding>) -> Option<StoreErrorKind> {
         let kind = finding.and_then(Finding::refusal)?;
-        (self.modes().are_plain() || !self.has_no_mode_over(Mode::Shadow)).then_some(kind)
+        (self.limiter.declared_modes().are_plain() || !self.has_no_mode_over(Mode::Shadow))
+            .then_some(kind)
     }
 
     /// Returns the charges of a request.
@@ -279,16 +280,11 @@ impl Enforcer {
         })
     }
 
-    #[inline]
-    fn modes(&self) -> &DeclaredModes {
-        self.limiter.declared_modes()
-    }
-
     /// Returns whether no policy has a stronger mode than this.
     #[cold]
     fn has_no_mode_over(&self, mode: Mode) -> bool {
         let mut policies = self.readers.iter().map(|(policy, _)| *policy);
-        policies.all(|policy| self.modes().of(policy) >= mode)
+        policies.all(|policy| self.limiter.declared_modes().of(policy) >= mode)
     }
 
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
