@@ -14,6 +14,7 @@ use tower_ratelimit_core::__internal::Verdict;
 use super::enforcer::{Enforcer, EnforcerVerdict, ObserveVerdict, Trial, observed};
 use super::guard::ResponseGuard;
 use crate::decision::Decision;
+use crate::error::StoreErrorKind;
 use crate::observe::ShadowStats;
 use crate::response::Refusal;
 
@@ -220,8 +221,12 @@ impl ObserveVerdict for Tried {
             }
             Verdict::Refuse(response) => match response.extensions().get() {
                 Some(Refusal::Denied(decision)) => Err(Some(decision)),
-                Some(Refusal::Forbidden | Refusal::MissingKey(_)) => Err(None),
-                // The request is not decided, so there is no difference.
+                Some(
+                    Refusal::Forbidden
+                    | Refusal::MissingKey(_)
+                    | Refusal::StoreFailed(StoreErrorKind::Unresolved),
+                ) => Err(None),
+                // The store did not decide the request, so there is no difference.
                 _ => return extensions,
             },
         };

@@ -160,27 +160,43 @@ async fn a_request_that_is_refused_for_lack_of_a_plan_is_compared() {
     let resolver = Resolver::new(|_: String| async { Err::<Resolved, _>("away") });
     let customer = |head: &Head<'_>| head.header("x-id").map(str::to_owned);
     let builder = Config::builder().resolver("customers", resolver, customer);
-    let refuses = format!(
-        "default_plan = \"free\"\n\
-         resolver = {{ function = \"customers\", refuse_unresolved = true }}\n\
-         {}[plans.free]\na = 9\n",
-        policy("a", 9)
-    );
-    let folder = Folder::new("shadow-unresolved");
-    fs::write(folder.file(), live(9)).unwrap();
-    fs::write(next(&folder), refuses).unwrap();
-    let watched = builder.read(folder.file()).unwrap().watch().unwrap();
-    let layer = watched.layer();
-    let asked = || get("/").header("x-id", "ann");
+    let refuses = |begin: &str| {
+        format!(
+            "{begin}default_plan = \"free\"\n\
+             resolver = {{ function = \"customers\", refuse_unresolved = true }}\n\
+             {}[plans.free]\na = 9\n",
+            policy("a", 9)
+        )
+    };
+    let both = |name: &str, live: &str, shadow: &str| {
+        let folder = Folder::new(&format!("shadow-{name}"));
+        fs::write(folder.file(), live).unwrap();
+        fs::write(next(&folder), shadow).unwrap();
+        (
+            builder.read(folder.file()).unwrap().watch().unwrap(),
+            folder,
+        )
+    };
+    let answer = async |watched: &Watched| {
+        let answer = sent(&watched.layer(), get("/").header("x-id", "ann")).await;
+        answer.status
+    };
+
+    let (in_shadow, _folder) = both("unresolved", &live(9), &refuses(""));
     // The lookup takes time, and a wait is not compared.
-    assert_eq!(sent(&layer, asked()).await.status, 200);
-    assert_eq!(counts(&watched), (0, 0, 0));
+    assert_eq!(answer(&in_shadow).await, 200);
+    assert_eq!(counts(&in_shadow), (0, 0, 0));
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(sent(&layer, asked()).await.status, 200);
-    assert_eq!(counts(&watched), (1, 1, 0));
-    let shadow = shadow(&watched);
+    assert_eq!(answer(&in_shadow).await, 200);
+    assert_eq!(counts(&in_shadow), (1, 1, 0));
+    let shadow = shadow(&in_shadow);
     let differences = shadow.differences();
     assert!(differences[0].would_refuse() && differences[0].decision().is_none());
+
+    let refuses = refuses("shadow = \"next.toml\"\n");
+    let (in_force, _folder) = both("resolved", &refuses, &policy("a", 9));
+    assert_eq!(answer(&in_force).await, 503);
+    assert_eq!(counts(&in_force), (1, 0, 1));
 }
 
 #[test]
