@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use tower_ratelimit_core::__internal::{Timer, Timers, Woken};
 
 use super::line::{Line, Next};
-use super::not_sent::{Reason, Throttled};
 use super::throttle::{CallPermission, CallResult, Sent};
+use super::throttled::{Reason, Throttled};
 use crate::key::Key;
 
 /// The lines of all keys. Clones of a layer and of its services share them.

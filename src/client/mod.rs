@@ -102,12 +102,12 @@ mod host;
 mod layer;
 mod line;
 mod lines;
-mod not_sent;
 mod service;
 mod throttle;
+mod throttled;
 
 pub use self::future::ClientThrottleFuture;
 pub use self::host::host;
 pub use self::layer::ClientThrottleLayer;
-pub use self::not_sent::{ClientThrottleError, Reason, Throttled};
 pub use self::service::ClientThrottle;
+pub use self::throttled::{ClientThrottleError, Reason, Throttled};
