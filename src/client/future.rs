@@ -64,7 +64,7 @@ where
     ) -> Poll<LayerVerdict<Self>> {
         Poll::Ready(match ready!(waiting.poll(cx)) {
             Ok(call) => Verdict::Pass(Some(call)),
-            Err(not_sent) => Verdict::Refuse(not_sent),
+            Err(throttled) => Verdict::Refuse(throttled),
         })
     }
 
@@ -86,8 +86,8 @@ where
         Err(ClientThrottleError::Inner(error))
     }
 
-    fn refused(not_sent: Throttled) -> Self::Output {
-        Err(ClientThrottleError::Throttled(not_sent))
+    fn refused(throttled: Throttled) -> Self::Output {
+        Err(ClientThrottleError::Throttled(throttled))
     }
 }
 

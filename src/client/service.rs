@@ -67,7 +67,7 @@ where
             Ok(key) => match self.lines.enter(key, self.bounds) {
                 Entry::Go(call) => Verdict::Pass(call),
                 Entry::Wait(call) => Verdict::Pending(Box::new(call)),
-                Entry::Refuse(not_sent) => Verdict::Refuse(not_sent),
+                Entry::Refuse(throttled) => Verdict::Refuse(throttled),
             },
             Err(missing) => {
                 if let Missing::ByServer(diagnostic) = missing {

@@ -76,7 +76,7 @@ pub enum ClientThrottleError<E> {
 
 impl<E> ClientThrottleError<E> {
     /// Why the call was not sent; `None` if it was.
-    pub fn not_sent(&self) -> Option<&Throttled> {
+    pub fn throttled(&self) -> Option<&Throttled> {
         match self {
             Self::Throttled(call) => Some(call),
             Self::Inner(_) => None,

@@ -70,7 +70,7 @@ fn the_wait_of_a_call_is_measured_by_the_clock() {
     let Poll::Ready(Err(error)) = second.poll() else {
         panic!("it waits still");
     };
-    let held = error.not_sent().unwrap();
+    let held = error.throttled().unwrap();
     assert_eq!(
         (held.reason(), held.retry_after()),
         (Reason::TooLong, 9 * SECOND)

@@ -19,7 +19,7 @@ fn spent(seconds: &str) -> http::Response<()> {
 }
 
 fn held<E>(error: &ClientThrottleError<E>) -> &Throttled {
-    error.not_sent().expect("the server was asked")
+    error.throttled().expect("the server was asked")
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,7 +296,7 @@ async fn an_error_of_the_server_is_passed_on_and_lets_another_go() {
     let start = Instant::now();
     for _ in 0..3 {
         let error = call(&client, SERVER).await.unwrap_err();
-        assert!(error.not_sent().is_none());
+        assert!(error.throttled().is_none());
         assert_eq!(error.source().unwrap().to_string(), "no route");
         assert_eq!(error.into_boxed().to_string(), "no route");
     }
