@@ -76,14 +76,14 @@ impl Answers {
         )
     }
 
-    pub(crate) fn on_missing_key<B>(
+    pub(crate) fn missing_key<B>(
         &self,
         status: StatusCode,
         missing: Missing,
         request: &mut Request<B>,
     ) -> Response<Bytes> {
         self.in_its_protocol(request, |request| {
-            Refusals::on_missing_key(status, missing, request)
+            Refusals::missing_key(status, missing, request)
         })
     }
 

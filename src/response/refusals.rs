@@ -115,7 +115,7 @@ impl Refusals {
         }
     }
 
-    pub(super) fn on_missing_key(
+    pub(super) fn missing_key(
         status: StatusCode,
         missing: Missing,
         request: &mut Extensions,

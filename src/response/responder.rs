@@ -104,7 +104,7 @@ impl Responder {
                 } else {
                     StatusCode::BAD_REQUEST
                 };
-                Refusals::on_missing_key(status, missing, extensions)
+                Refusals::missing_key(status, missing, extensions)
             }
             #[cfg(feature = "usage")]
             Refusal::Unread(why) => Refusals::unread(why, extensions),

@@ -32,12 +32,12 @@ pub(super) struct ShadowFile {
     path: PathBuf,
     builder: ConfigBuilder,
     shadow: Arc<Shadow>,
-    trial: Mutex<Trial>,
+    latest: Mutex<LatestFile>,
     reading: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Trial {
+struct LatestFile {
     /// The configuration that decides, if a file was ever valid.
     config: Option<Config>,
     status: Option<Status>,
@@ -106,7 +106,7 @@ impl ShadowFile {
             path,
             builder,
             shadow: Arc::default(),
-            trial: Mutex::default(),
+            latest: Mutex::default(),
             reading: Mutex::default(),
         };
         file.read_again();
@@ -119,8 +119,8 @@ impl ShadowFile {
 
     /// Returns what this file reads of bodies, if it reads anything.
     pub(super) fn bodies(&self) -> Option<Bodies> {
-        let trial = self.trial.lock().unwrap_or_else(PoisonError::into_inner);
-        let bodies = &trial.config.as_ref()?.settings.bodies;
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let bodies = &latest.config.as_ref()?.settings.bodies;
         (!bodies.are_none()).then(|| bodies.clone())
     }
 
@@ -130,18 +130,18 @@ impl ShadowFile {
     }
 
     pub(super) fn status(&self) -> ShadowStatus {
-        let trial = self.trial();
+        let latest = self.latest();
         ShadowStatus {
             path: self.path.clone(),
-            status: trial.status.clone(),
-            error: trial.error.clone(),
+            status: latest.status.clone(),
+            error: latest.error.clone(),
             stats: self.shadow.stats(),
             differences: self.shadow.differences(),
         }
     }
 
-    fn trial(&self) -> MutexGuard<'_, Trial> {
-        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
+    fn latest(&self) -> MutexGuard<'_, LatestFile> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,11 +152,11 @@ impl Followed for ShadowFile {
     }
 
     fn is_new(&self, sha256: &Sha) -> bool {
-        let trial = self.trial();
-        match &trial.status {
+        let latest = self.latest();
+        match &latest.status {
             // The file was bad or missing meanwhile.
-            Some(status) if status.sha256 == *sha256 => trial.error.is_some(),
-            _ => trial.refused != Some(*sha256),
+            Some(status) if status.sha256 == *sha256 => latest.error.is_some(),
+            _ => latest.refused != Some(*sha256),
         }
     }
 
@@ -166,8 +166,8 @@ impl Followed for ShadowFile {
         let (sha256, read) = self
             .builder
             .read_with_digest(&self.path, self.builder.text_again(&self.path));
-        let mut trial = self.trial();
-        let next = read.map(|next| match &trial.config {
+        let mut latest = self.latest();
+        let next = read.map(|next| match &latest.config {
             // Units that were used under a limit stay used.
             Some(before) => next.over_the_store_of(before),
             None => next.over_a_store_of_its_own(),
@@ -178,33 +178,33 @@ impl Followed for ShadowFile {
         });
         match built {
             Ok((next, layer)) => {
-                trial.refused = None;
-                trial.error = None;
+                latest.refused = None;
+                latest.error = None;
                 if let Some(sha256) = sha256 {
                     let before = layer.put_into(&self.shadow);
-                    if let (Some(before), Some(config)) = (before, trial.config.take()) {
+                    if let (Some(before), Some(config)) = (before, latest.config.take()) {
                         let (was, is) = (&config.settings.states, &next.settings.states);
-                        trial.departed.leave(was, is, &before, Instant::now());
+                        latest.departed.leave(was, is, &before, Instant::now());
                     }
-                    match &mut trial.status {
+                    match &mut latest.status {
                         Some(status) if status.sha256 == sha256 => {}
                         Some(status) => status.next(sha256),
                         none => *none = Some(Status::first(sha256)),
                     }
-                    trial.config = Some(next);
+                    latest.config = Some(next);
                 }
             }
             Err(error) => {
                 if let Some(sha256) = sha256
-                    && trial.refused != Some(sha256)
+                    && latest.refused != Some(sha256)
                 {
                     warn_once_of(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
                 }
-                trial.refused = sha256;
-                trial.error = Some(error);
+                latest.refused = sha256;
+                latest.error = Some(error);
             }
         }
-        let error = trial.error.as_ref().map(ToString::to_string);
+        let error = latest.error.as_ref().map(ToString::to_string);
         self.shadow.set_error(error);
     }
 }

@@ -93,6 +93,6 @@ impl Enforcer {
         request: &mut Request<B>,
     ) -> EnforcerVerdict {
         self.limiter.counters().request(RequestCount::WithoutKey);
-        Verdict::Refuse(self.answers.on_missing_key(status, missing, request))
+        Verdict::Refuse(self.answers.missing_key(status, missing, request))
     }
 }

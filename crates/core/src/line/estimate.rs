@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::wait_queue::{Asks, Number};
+use super::wait_queue::{Number, QueuedCharges};
 use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::store::KeyOutlook;
@@ -71,10 +71,10 @@ const MOST_DENIALS: usize = 100;
 impl Estimate {
     /// Prepares the estimate for a request with this number that asks this now.
     pub(crate) fn new(
-        (own, asks): (Number, &Asks),
+        (own, asks): (Number, &QueuedCharges),
         keys: impl IntoIterator<Item = KeyOutlook>,
         is_patient: impl Fn(usize) -> bool,
-        others: Vec<(Number, Asks)>,
+        others: Vec<(Number, QueuedCharges)>,
         now: Instant,
     ) -> Self {
         let keys: SmallVec<[Waited; 4]> = keys
@@ -87,7 +87,7 @@ impl Estimate {
             })
             .collect();
         let after = |moment: Instant| Micros::from(moment.saturating_duration_since(now));
-        let member = |(number, of): (Number, Asks)| {
+        let member = |(number, of): (Number, QueuedCharges)| {
             let mut member = Member {
                 number,
                 asks: SmallVec::new(),

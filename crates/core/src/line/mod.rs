@@ -32,4 +32,6 @@ pub(crate) use self::row::Position;
 pub(crate) use self::stretch::Place;
 pub(crate) use self::turn::Turn;
 pub(crate) use self::vacancy::{Vacancy, slots_are_freed};
-pub(crate) use self::wait_queue::{Asks, LineId, Number, WaitPlace, WaitQueue, asks_of};
+pub(crate) use self::wait_queue::{
+    LineId, Number, QueuedCharges, WaitPlace, WaitQueue, queued_charges,
+};

@@ -33,7 +33,7 @@ struct Lines {
     /// Only lines of keys about which waiting requests ask have an entry.
     of: HashMap<LineId, Line, RandomState>,
     /// All waiting requests, with what they ask.
-    requests: BTreeMap<Number, Asks>,
+    requests: BTreeMap<Number, QueuedCharges>,
     joined: u64,
     /// How many requests of low priority are among them.
     low: usize,
@@ -59,9 +59,9 @@ pub(crate) struct Number {
     joined: u64,
 }
 
-/// What a request asks of one policy.
+/// What a waiting request is to be charged by one policy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct QueuedCharge {
     pub(crate) line: LineId,
     pub(crate) cost: u32,
     pub(crate) limit: Option<Limit>,
@@ -69,13 +69,13 @@ pub(crate) struct Ask {
     pub(crate) passes_at: Instant,
 }
 
-pub(crate) type Asks = SmallVec<[Ask; 2]>;
+pub(crate) type QueuedCharges = SmallVec<[QueuedCharge; 2]>;
 
-/// Returns what the request of these charges asks of the policies that can deny it.
-pub(crate) fn asks_of(charges: &[Charge], now: Instant) -> Asks {
+/// Returns what a request of these charges is to be charged by the policies that can deny it.
+pub(crate) fn queued_charges(charges: &[Charge], now: Instant) -> QueuedCharges {
     let asking = charges.iter();
     let asking = asking.filter(|charge| charge.cost > 0 && !charge.is_soft);
-    let asks = asking.map(|charge| Ask {
+    let asks = asking.map(|charge| QueuedCharge {
         line: (charge.policy, charge.key),
         cost: charge.cost,
         limit: charge.limit,
@@ -150,7 +150,7 @@ impl WaitQueue {
     pub(crate) fn stand(
         self: &Arc<Self>,
         line: LineId,
-        asks: Asks,
+        asks: QueuedCharges,
         (is_low, arrived): (bool, Instant),
         (places, in_all): (u32, u32),
     ) -> Option<WaitPlace> {
@@ -175,14 +175,18 @@ impl WaitQueue {
     }
 
     /// Returns whether a waiting request asks about one of these keys.
-    pub(crate) fn asks_about(&self, asks: &[Ask]) -> bool {
+    pub(crate) fn asks_about(&self, asks: &[QueuedCharge]) -> bool {
         let lines = self.lock();
         let mut asking = asks.iter().filter_map(|ask| lines.of.get(&ask.line));
         asking.any(|line| !line.asking.is_empty())
     }
 
     /// Returns the other requests that wait and ask about the same keys, in their order.
-    pub(crate) fn beside(&self, asks: &[Ask], own: Number) -> Vec<(Number, Asks)> {
+    pub(crate) fn beside(
+        &self,
+        asks: &[QueuedCharge],
+        own: Number,
+    ) -> Vec<(Number, QueuedCharges)> {
         let lines = self.lock();
         let asking = asks.iter().filter_map(|ask| lines.of.get(&ask.line));
         let asking = asking.flat_map(|line| line.asking.iter().take(MOST_BEFORE));
@@ -236,7 +240,7 @@ impl Lines {
         is_less(taken, places)
     }
 
-    fn add(&mut self, number: Number, asks: Asks) {
+    fn add(&mut self, number: Number, asks: QueuedCharges) {
         for ask in &asks {
             self.of.entry(ask.line).or_default().asking.insert(number);
         }
@@ -373,10 +377,10 @@ mod tests {
     }
 
     /// What a request asks that is charged these costs, by policy.
-    fn asks(costs: &[u32]) -> Asks {
+    fn asks(costs: &[u32]) -> QueuedCharges {
         let charges = costs.iter().enumerate();
         let charges = charges.map(|(policy, cost)| Charge::new(policy, Key::GLOBAL, *cost));
-        asks_of(&charges.collect::<Vec<_>>(), Instant::now())
+        queued_charges(&charges.collect::<Vec<_>>(), Instant::now())
     }
 
     #[test]
@@ -460,7 +464,7 @@ mod tests {
         let own = Number::of_a_newcomer(false, now);
         let costs = |of: &[u32]| {
             let beside = queue.beside(&asks(of), own);
-            let cost = |(_, asks): &(Number, Asks)| asks[0].cost;
+            let cost = |(_, asks): &(Number, QueuedCharges)| asks[0].cost;
             beside.iter().map(cost).collect::<Vec<_>>()
         };
         assert_eq!(costs(&[1]), [2]);

@@ -20,7 +20,7 @@ use crate::clock::{Micros, Timers};
 use crate::decision::{Outcome, Outcomes};
 use crate::diagnostics::Diagnostic;
 use crate::error::StoreError;
-use crate::line::{Asks, Estimate, Leaving, LineId, Number, WaitQueue, asks_of};
+use crate::line::{Estimate, Leaving, LineId, Number, QueuedCharges, WaitQueue, queued_charges};
 use crate::policy::{Patience, Policy};
 use crate::store::{Charge, Outlook, answered};
 
@@ -285,7 +285,7 @@ impl Waits {
     }
 
     /// Returns the outcomes of a request that waits beside others.
-    fn estimate(&self, outlook: &Outlook, (own, asks): (Number, &Asks)) -> Outcomes {
+    fn estimate(&self, outlook: &Outlook, (own, asks): (Number, &QueuedCharges)) -> Outcomes {
         let now = self.timers().now();
         let others = self.queue.beside(asks, own);
         if others.is_empty() {
@@ -339,7 +339,7 @@ impl LetWait for Arc<Waits> {
         let can_never_pass = turn.is_none() && outcomes.retry_after().is_none();
         let is_alone = can_never_pass
             || self.queue.is_empty()
-            || !self.queue.asks_about(&asks_of(charges, now));
+            || !self.queue.asks_about(&queued_charges(charges, now));
         if is_alone && turn.is_none() {
             return None;
         }

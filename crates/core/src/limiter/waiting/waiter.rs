@@ -18,7 +18,7 @@ use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
 use crate::error::StoreError;
 use crate::limiter::{Charges, Limiter, OnDropped, PendingOutcomes};
-use crate::line::{Asks, LineId, Number, Position, Vacancy, WaitPlace, asks_of};
+use crate::line::{LineId, Number, Position, QueuedCharges, Vacancy, WaitPlace, queued_charges};
 use crate::observe;
 use crate::store::{Charge, Outlook, Reply, answered};
 
@@ -29,7 +29,7 @@ pub(super) struct Waiter {
     limiter: Limiter,
     charges: Charges,
     caller: Caller,
-    asks: Asks,
+    asks: QueuedCharges,
     /// When the request was first told how long to wait.
     waits_since: Option<Instant>,
     /// The line in which it stands, or would stand.
@@ -64,7 +64,7 @@ impl Waiter {
             waits: Arc::clone(waits),
             limiter: limiter.clone(),
             charges: Charges::from_slice(charges),
-            asks: asks_of(charges, now),
+            asks: queued_charges(charges, now),
             caller,
             waits_since: None,
             line,
