@@ -75,7 +75,6 @@ pub mod __internal {
     pub use crate::plan::sources::{PlanOf, ResolverOf, Sources, Subject};
     pub use crate::policy::demand::{Demand, NoDemand};
     pub use crate::policy::leasing::LEAST_LEASED;
-    pub use crate::policy::mode::DeclaredModes;
     pub use crate::policy::names::check_names;
     pub use crate::policy::penalty::NamedPenalty;
     pub use crate::policy::scope::{Keyless, Scope};
