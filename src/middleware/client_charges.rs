@@ -7,6 +7,7 @@ use tower_ratelimit_core::__internal::{
 use super::enforcer::{Enforcer, NoKeyRefusal, Reading};
 use crate::algorithm::Algorithm;
 use crate::key::{Head, Key};
+use crate::store::Charges;
 
 /// A request with another key or cost.
 pub(super) struct Supposed<'a> {
@@ -67,8 +68,11 @@ impl Enforcer {
                 };
                 (policy, supposed)
             });
-            let charges = limiter.charges_for(readings, purpose, &mut ());
-            charges.unwrap_or_default()
+            let mut charges = Charges::new();
+            match limiter.charges_for(readings, purpose, &mut (), &mut charges) {
+                Ok(()) => charges,
+                Err(_) => Charges::new(),
+            }
         };
         let its = ClientCharges::new(limiter, charges(Purpose::Amend));
         if limiter.groups().next().is_none() {

@@ -11,7 +11,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::key::{Head, Key};
 use crate::policy::Mode;
-use crate::store::Charge;
+use crate::store::{Charge, Charges};
 
 /// The effect of a layer on a request, without a decision.
 #[derive(Debug)]
@@ -158,8 +158,9 @@ impl Enforcer {
             considered: Vec::new(),
         };
         let limiter = self.limiter();
+        let mut charges = Charges::new();
         // No refusal ends it.
-        let _ = limiter.charges_for(readings, Purpose::Reserve, &mut recorder);
+        let _ = limiter.charges_for(readings, Purpose::Reserve, &mut recorder, &mut charges);
         Explanation::Policies(recorder.considered)
     }
 }

@@ -91,19 +91,19 @@ impl Enforcer {
                 finding: finding.as_ref(),
             };
             let limiter = &self.limiter;
-            let read = limiter.charges_for([(*policy, reading)], Purpose::Reserve, &mut ());
+            let of_others = charges.len();
+            let one = [(*policy, reading)];
+            let read = limiter.charges_for(one, Purpose::Reserve, &mut (), &mut charges);
             if body.was_read() {
+                charges.truncate(of_others);
                 later.push(*policy);
                 continue;
             }
-            match read {
-                Ok(of_policy) => charges.extend(of_policy),
-                Err(refusal) => {
-                    return match self.refuse_for(refusal, request) {
-                        Verdict::Refuse(response) => Ahead::Refused(response),
-                        _ => Ahead::Unknown,
-                    };
-                }
+            if let Err(refusal) = read {
+                return match self.refuse_for(refusal, request) {
+                    Verdict::Refuse(response) => Ahead::Refused(response),
+                    _ => Ahead::Unknown,
+                };
             }
         }
         // What a level has for a request depends on the key to which it guarantees something.

@@ -168,7 +168,7 @@ impl Enforcer {
             };
         };
         // Nothing is looked up for policies that are all off.
-        if !self.limiter.declared_modes().are_plain() && self.has_no_mode_over(Mode::Off) {
+        if self.is_off() {
             return self.exempt();
         }
         match resolver.look(&head) {
@@ -215,8 +215,9 @@ impl Enforcer {
         finding: Option<&Finding>,
         request: &mut Request<B>,
     ) -> EnforcerVerdict {
-        match self.charged(&Head::of(request), finding) {
-            Ok(charges) => self.put(&charges, request),
+        let mut charges = Charges::new();
+        match self.charge(&Head::of(request), finding, &mut charges) {
+            Ok(()) => self.put(&charges, request),
             Err(Uncharged::Exempt) => self.exempt(),
             Err(Uncharged::MissingKey(refusal)) => self.refuse_for(refusal, request),
             Err(Uncharged::Unresolved(kind)) => {
@@ -226,17 +227,22 @@ impl Enforcer {
         }
     }
 
-    /// Returns the charges of a request with this finding of a resolver, if there are any.
-    fn charged(&self, head: &Head<'_>, finding: Option<&Finding>) -> Result<Charges, Uncharged> {
-        if !self.limiter.declared_modes().are_plain() && self.has_no_mode_over(Mode::Off) {
+    /// Puts the charges of a request with this finding of a resolver into this list.
+    fn charge(
+        &self,
+        head: &Head<'_>,
+        finding: Option<&Finding>,
+        charges: &mut Charges,
+    ) -> Result<(), Uncharged> {
+        if self.is_off() {
             return Err(Uncharged::Exempt);
         }
         if let Some(kind) = self.unresolved(finding) {
             return Err(Uncharged::Unresolved(kind));
         }
-        match self.charges(head, finding) {
-            Ok(charges) if charges.is_empty() => Err(Uncharged::Exempt),
-            Ok(charges) => Ok(charges),
+        match self.charge_each(head, finding, charges) {
+            Ok(()) if charges.is_empty() => Err(Uncharged::Exempt),
+            Ok(()) => Ok(()),
             Err(refusal) => Err(Uncharged::MissingKey(refusal)),
         }
     }
@@ -248,18 +254,26 @@ impl Enforcer {
             .then_some(kind)
     }
 
-    /// Returns the charges of a request.
-    fn charges(&self, head: &Head<'_>, finding: Option<&Finding>) -> Result<Charges, NoKeyRefusal> {
+    /// Puts the charge of each policy into this list.
+    fn charge_each(
+        &self,
+        head: &Head<'_>,
+        finding: Option<&Finding>,
+        charges: &mut Charges,
+    ) -> Result<(), NoKeyRefusal> {
         let mut steps = Skips(&self.limiter);
         let purpose = Purpose::Reserve;
         if !self.has_levels {
             let readings = self.readings(head, finding);
-            return self.limiter.charges_for(readings, purpose, &mut steps);
+            return self
+                .limiter
+                .charges_for(readings, purpose, &mut steps, charges);
         }
         let parts = SharedParts::default();
         let head = head.sharing(&parts);
         let readings = self.readings(&head, finding);
-        self.limiter.charges_for(readings, purpose, &mut steps)
+        self.limiter
+            .charges_for(readings, purpose, &mut steps, charges)
     }
 
     /// Returns a request as each policy reads it, with the policy's index in the limiter.
@@ -278,6 +292,12 @@ impl Enforcer {
             };
             (*policy, reading)
         })
+    }
+
+    /// Returns whether all policies are off.
+    #[inline]
+    fn is_off(&self) -> bool {
+        !self.limiter.declared_modes().are_plain() && self.has_no_mode_over(Mode::Off)
     }
 
     /// Returns whether no policy has a stronger mode than this.

@@ -12,7 +12,7 @@ use crate::key::Head;
 use crate::middleware::deadline::deadline;
 use crate::middleware::guard::ResponseGuard;
 use crate::middleware::lists::Listed;
-use crate::store::{Charged, Wanted};
+use crate::store::{Charged, Charges, Wanted};
 
 /// The decision of an enforcer that does not affect the request.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ impl Enforcer {
         match self.listed(&head) {
             Listed::Denied => return Trial::Forbidden,
             Listed::Allowed => return Trial::Exempt,
+            Listed::Nowhere if self.is_off() => return Trial::Exempt,
             Listed::Nowhere => {}
         }
         let finding = match self.sources.look(&head) {
@@ -50,12 +51,13 @@ impl Enforcer {
             Some(PlanLookup::Known(finding)) => Some(finding),
             Some(PlanLookup::Pending(_)) => return Trial::Unknown,
         };
-        let charges = match self.charged(&head, finding.as_ref()) {
-            Ok(charges) => charges,
+        let mut charges = Charges::new();
+        match self.charge(&head, finding.as_ref(), &mut charges) {
+            Ok(()) => {}
             Err(Uncharged::Exempt) => return Trial::Exempt,
             Err(Uncharged::MissingKey(_)) => return Trial::MissingKey,
             Err(Uncharged::Unresolved(_)) => return Trial::Unresolved,
-        };
+        }
         let mut outcomes = Outcomes::new(Micros::ZERO);
         let answer = self
             .limiter

@@ -25,7 +25,7 @@ pub use self::resolution::{Resolution, Unresolved};
 
 pub(crate) use self::hours_now::HoursAt;
 pub(crate) use self::names::{Names, Rule, RuleNames};
-pub(crate) use self::outcome::{DenialEffect, Units};
+pub(crate) use self::outcome::{DenialEffect, Units, WindowSecs};
 pub(crate) use self::outcomes::OwnWindow;
 pub(crate) use self::resolution::ResolvedNames;
 pub(crate) use self::reused_list::{FreeLists, Reused, ReusedList};

@@ -55,15 +55,27 @@ const REDUCED: u32 = 1 << 30;
 const PRESENT: u32 = 1 << 29;
 const NO_WINDOW: u32 = PRESENT - 1;
 
-/// Cuts a number of seconds to 1 up to less than [`NO_WINDOW`].
-fn clamp_secs(seconds: u64) -> u32 {
-    let seconds = u32::try_from(seconds).unwrap_or(NO_WINDOW);
-    seconds.clamp(1, NO_WINDOW - 1)
+/// The time to which a limit applies, in seconds, from 1 up to less than [`NO_WINDOW`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowSecs(NonZeroU32);
+
+impl WindowSecs {
+    /// Rounds up. A duration has its seconds apart, so this divides nothing.
+    pub(crate) fn of(window: Duration) -> Self {
+        Self::clamped(window.as_secs() + u64::from(window.subsec_nanos() > 0))
+    }
+
+    fn clamped(seconds: u64) -> Self {
+        let seconds = u32::try_from(seconds).unwrap_or(NO_WINDOW);
+        let seconds = NonZeroU32::new(seconds.min(NO_WINDOW - 1));
+        Self(seconds.unwrap_or(NonZeroU32::MIN))
+    }
 }
 
-/// Rounds up. A duration has its seconds apart, so this divides nothing.
-fn whole_seconds(window: Duration) -> u32 {
-    clamp_secs(window.as_secs() + u64::from(window.subsec_nanos() > 0))
+/// Returns the code of a window, or of none.
+fn code(window: Option<WindowSecs>) -> NonZeroU32 {
+    const NONE: NonZeroU32 = NonZeroU32::new(NO_WINDOW).expect("it is not 0");
+    window.map_or(NONE, |window| window.0)
 }
 
 /// The numbers of an outcome in units; see [`Outcome::in_units`].
@@ -73,7 +85,7 @@ pub(crate) struct Units {
     pub(crate) effective_window: Micros,
     /// Whether the limit is not the policy's, and the time to which it applies.
     pub(crate) is_scaled: bool,
-    pub(crate) window: Option<Duration>,
+    pub(crate) window: Option<WindowSecs>,
     /// Whether the limit is reduced because of the load.
     pub(crate) is_reduced: bool,
 }
@@ -135,11 +147,13 @@ impl Outcome {
     ///
     /// For a [store](crate::store::Amendment::Override) that overrides limits.
     pub fn overridden(self, window: Option<Duration>) -> Self {
-        let own = self.within(window);
-        Self {
-            own_window: own.own_window.map(|window| window | OVERRIDDEN),
-            ..own
-        }
+        let mut own = self.within(window);
+        own.mark_overridden();
+        own
+    }
+
+    fn mark_overridden(&mut self) {
+        self.own_window = self.own_window.map(|window| window | OVERRIDDEN);
     }
 
     /// Marks the limit as one that is not the policy's own, with this period. The length of the present
@@ -147,30 +161,29 @@ impl Outcome {
     // For `tower-ratelimit-redis`.
     #[doc(hidden)]
     pub fn within(mut self, window: Option<Duration>) -> Self {
-        self.put_within(window);
+        self.put_within(window.map(WindowSecs::of));
         self
     }
 
     /// Does what `within` does, in place, which takes a fraction of the instructions of a copy.
     #[inline]
-    pub(crate) fn put_within(&mut self, window: Option<Duration>) {
-        let present = self.present_window();
-        let window = present.or_else(|| window.map(whole_seconds));
-        self.own_window = NonZeroU32::new(window.unwrap_or(NO_WINDOW));
+    pub(crate) fn put_within(&mut self, window: Option<WindowSecs>) {
+        self.own_window = Some(code(self.present_window().or(window)));
     }
 
     /// Sets the length of the present window, where windows differ in length.
     pub(crate) fn in_window(self, window: Micros) -> Self {
         Self {
-            own_window: NonZeroU32::new(clamp_secs(window.ceil_secs()) | PRESENT),
+            own_window: Some(WindowSecs::clamped(window.ceil_secs()).0 | PRESENT),
             ..self
         }
     }
 
     /// Returns the length of the present window in seconds, where windows differ in length and the outcome has no other limit.
-    fn present_window(&self) -> Option<u32> {
+    fn present_window(&self) -> Option<WindowSecs> {
         let window = self.flags();
-        (window & PRESENT != 0).then_some(window & NO_WINDOW)
+        let seconds = NonZeroU32::new(window & NO_WINDOW).filter(|_| window & PRESENT != 0);
+        seconds.map(WindowSecs)
     }
 
     /// Returns whether the limit is not the policy's own: the key has an override, or the request a limit by plan, key or
@@ -271,21 +284,20 @@ impl Outcome {
 
     /// Returns the outcome in units, for a policy whose store counts in parts of them.
     pub(crate) fn in_units(self, units: &Units) -> Self {
-        let converted = Self {
+        let mut converted = Self {
             limit: units.limit,
             remaining: units.remaining.min(units.limit),
             effective_window: Wait::new(units.effective_window.get())
                 .filter(|_| self.effective_window.is_some()),
-            own_window: self
-                .present_window()
-                .and_then(|window| NonZeroU32::new(window | PRESENT)),
+            own_window: self.present_window().map(|window| window.0 | PRESENT),
             ..self
         };
-        let converted = match units.is_scaled {
-            true if self.is_overridden() => converted.overridden(units.window),
-            true => converted.within(units.window),
-            false => converted,
-        };
+        if units.is_scaled {
+            converted.put_within(units.window);
+            if self.is_overridden() {
+                converted.mark_overridden();
+            }
+        }
         let flag = if units.is_reduced { REDUCED } else { 0 };
         Self {
             own_window: NonZeroU32::new(converted.own_window.map_or(0, NonZeroU32::get) | flag),

@@ -2,15 +2,13 @@
 //!
 //! They are changed in place, because moving them costs as much as a decision.
 
-use std::time::Duration;
-
 use super::each::{Each, PolicyRule};
-use super::outcome::{DenialEffect, Outcome, Wait};
+use super::outcome::{DenialEffect, Outcome, Wait, WindowSecs};
 use crate::clock::Micros;
 
 /// The time to which a limit applies that is not the policy's own; `None` if it denies every request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnWindow(pub(crate) Option<Duration>);
+pub(crate) struct OwnWindow(pub(crate) Option<WindowSecs>);
 
 /// The outcomes of all policies that decided one request, in the order of declaration.
 ///

@@ -3,15 +3,16 @@
 
 use std::convert::Infallible;
 use std::slice;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::either::Members;
 use super::findings::Findings;
 use super::limits::RequestLimits;
 use super::{Charges, Limiter};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
+use crate::decision::WindowSecs;
 use crate::error::ConfigError;
 use crate::factor::Class;
 use crate::key::Key;
@@ -56,7 +57,7 @@ pub struct LimitOfCaller {
     pub(super) policy: usize,
     pub(super) limit: Limit,
     /// The time to which it applies, or `None` if it denies every request.
-    pub(super) window: Option<Duration>,
+    pub(super) window: Option<WindowSecs>,
 }
 
 /// What charges are made for.
@@ -252,11 +253,11 @@ impl<L: Backend + ?Sized> Limiter<L> {
         Ok(charge)
     }
 
-    /// Returns the charges of a request under the policies that are not off.
+    /// Puts the charges of a request under the policies that are not off into this list, which is large to move.
     ///
     /// # Errors
     ///
-    /// When a policy that is enforced refuses the request.
+    /// When a policy that is enforced refuses the request, or when no member of a group of policies has a key for it.
     // For `tower-ratelimit`.
     #[doc(hidden)]
     pub fn charges_for<R: Reads, S: Steps<R::Refusal>>(
@@ -264,15 +265,12 @@ impl<L: Backend + ?Sized> Limiter<L> {
         readers: impl IntoIterator<Item = (usize, R)>,
         purpose: Purpose,
         steps: &mut S,
-    ) -> Result<Charges, R::Refusal> {
-        if let Some(groups) = &self.policies.groups
-            && purpose.is_decided()
-        {
-            return self.charges_either(groups, readers, purpose, steps);
-        }
+        charges: &mut Charges,
+    ) -> Result<(), R::Refusal> {
         let modes = &self.policies.modes;
         let are_plain = modes.are_plain() || !purpose.is_decided();
-        let mut charges = Charges::new();
+        let groups = self.policies.groups.as_ref();
+        let mut members = groups.filter(|_| purpose.is_decided()).map(Members::of);
         for (policy, reads) in readers {
             let mode = if are_plain {
                 Mode::Enforce
@@ -283,23 +281,45 @@ impl<L: Backend + ?Sized> Limiter<L> {
                 steps.charges_nothing(policy, NoDemand::Off);
                 continue;
             }
+            let its = members.as_ref().and_then(|members| members.place(policy));
             let mut written = self.charge_of(policy, &reads, purpose, steps);
             if let Ok(charge) = &mut written {
-                if mode == Mode::Shadow {
-                    *charge = charge.shadow();
+                match &mut members {
+                    _ if mode == Mode::Shadow => *charge = charge.shadow(),
+                    Some(members) => members.charged(charge, &reads),
+                    None => {}
                 }
                 steps.charges(charge);
-                charges.push(*charge);
-            }
-            match written {
-                Ok(_) => {}
-                Err(NoDemand::Refused(refusal)) if mode == Mode::Enforce && S::END_AT_REFUSAL => {
-                    return Err(refusal);
+                if mode == Mode::Shadow && its.is_some() {
+                    // It never pays, and nothing else would show what it has decided.
+                    steps.passes_over(policy);
+                } else {
+                    charges.push(*charge);
                 }
-                Err(why) => steps.charges_nothing(policy, why),
+            }
+            let Err(why) = written else {
+                continue;
+            };
+            let ends = mode == Mode::Enforce && S::END_AT_REFUSAL;
+            match (why, its.zip(members.as_mut())) {
+                (NoDemand::Refused(refusal), None) if ends => return Err(refusal),
+                (NoDemand::Refused(refusal), Some((its, members))) if ends => {
+                    members.refused(its, refusal);
+                }
+                (why, of_group) => {
+                    if let Some((its, members)) = of_group
+                        && mode == Mode::Enforce
+                    {
+                        members.charged_nothing(its, &why, &reads);
+                    }
+                    steps.charges_nothing(policy, why);
+                }
             }
         }
-        Ok(charges)
+        match members {
+            Some(members) => members.choose(charges, steps),
+            None => Ok(()),
+        }
     }
 
     /// Reduces the cost of a charge that is not priced yet to what can pass.
@@ -396,24 +416,30 @@ impl<L: Backend + ?Sized> Limiter<L> {
         }
     }
 
-    /// Returns the charges of all policies for one key at one cost, by the finding of a resolver that is known now.
-    pub(crate) fn charges_now(&self, key: Key, cost: u32, purpose: Purpose) -> Charges {
+    /// Passes on the charges of all policies for one key at one cost, by the finding of a resolver that is known now.
+    pub(crate) fn with_charges_now<T>(
+        &self,
+        key: Key,
+        cost: u32,
+        purpose: Purpose,
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T {
         let finding = self.found_now(&key);
-        self.charges_alike(self.context(), (key, cost), purpose, finding.as_ref())
+        self.with_charges_alike((key, cost), purpose, finding.as_ref(), then)
     }
 
-    /// Returns the charges of all policies for one key at one cost, for a request of this plan and operation,
-    /// with the finding of a resolver.
-    pub(crate) fn charges_alike(
+    /// Passes on the charges of all policies for one key at one cost, with the finding of a resolver.
+    pub(crate) fn with_charges_alike<T>(
         &self,
-        context: LimitContext,
         (key, cost): (Key, u32),
         purpose: Purpose,
         finding: Option<&Finding>,
-    ) -> Charges {
-        let readers = self.readers_alike(context, (key, cost), purpose, finding);
-        self.charges_for(readers, purpose, &mut ())
-            .unwrap_or_else(|never| match never {})
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T {
+        let readers = self.readers_alike(self.context(), (key, cost), purpose, finding);
+        let mut charges = Charges::new();
+        let Ok(()) = self.charges_for(readers, purpose, &mut (), &mut charges);
+        then(&charges)
     }
 
     /// Returns, for each policy, what a request of this plan and operation asks of it, for one key at one cost, with the
@@ -460,7 +486,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
             return Err(ConfigError::quoting("policy", policy, remedy));
         }
         let own = &self.policies.algorithms[place];
-        let own_window = limit.period();
+        let window = limit.period().map(WindowSecs::of);
         let fits = limit.differs_in_its_limit_alone(own) && !self.policies.prices.has(place);
         let numbers = limit.limits().filter(|_| fits);
         let limit = numbers.ok_or_else(|| {
@@ -472,17 +498,18 @@ impl<L: Backend + ?Sized> Limiter<L> {
         Ok(LimitOfCaller {
             policy: place,
             limit,
-            window: own_window,
+            window,
         })
     }
 
-    /// Returns the charges of the named policies, with the findings of a resolver for their keys.
-    pub(super) fn charges_named(
+    /// Passes on the charges of the named policies, with the findings of a resolver for their keys.
+    pub(super) fn with_charges_named<T>(
         &self,
         Named { demands, limits }: &Named,
         findings: &Findings,
         purpose: Purpose,
-    ) -> Charges {
+        then: impl FnOnce(&[Charge]) -> T,
+    ) -> T {
         if purpose.is_decided() {
             self.policies.mistakes.note_apart();
         }
@@ -493,8 +520,9 @@ impl<L: Backend + ?Sized> Limiter<L> {
             let arguments = self.arguments(self.context(), one, findings.of(place));
             (*policy, Arguments { limit, ..arguments })
         });
-        self.charges_for(readers, purpose, &mut ())
-            .unwrap_or_else(|never| match never {})
+        let mut charges = Charges::new();
+        let Ok(()) = self.charges_for(readers, purpose, &mut (), &mut charges);
+        then(&charges)
     }
 
     /// Returns how many units, up to `most`, a request can take at once.
@@ -502,9 +530,10 @@ impl<L: Backend + ?Sized> Limiter<L> {
         if !self.policies.terms.are_any() {
             return most;
         }
-        let charges = self.charges_alike(self.context(), (key, 0), Purpose::Look, finding);
-        let hard = charges.iter().filter(|charge| !charge.is_soft);
-        let ceilings = hard.filter_map(|charge| self.policies.terms.ceiling(charge.policy));
-        ceilings.min().map_or(most, |ceiling| ceiling.min(most))
+        self.with_charges_alike((key, 0), Purpose::Look, finding, |charges| {
+            let hard = charges.iter().filter(|charge| !charge.is_soft);
+            let ceilings = hard.filter_map(|charge| self.policies.terms.ceiling(charge.policy));
+            ceilings.min().map_or(most, |ceiling| ceiling.min(most))
+        })
     }
 }

@@ -34,11 +34,12 @@ impl ClientCharges {
 
     /// Returns what a request with one key under all policies is charged.
     pub fn of_key(limiter: &Limiter, key: Key, cost: u32) -> Self {
-        let its = Self::new(limiter, limiter.charges_now(key, cost, Purpose::Look));
+        let charges = |purpose| limiter.with_charges_now(key, cost, purpose, Charges::from_slice);
+        let its = Self::new(limiter, charges(Purpose::Look));
         if limiter.policies.groups.is_none() {
             return its;
         }
-        its.decided_by(limiter.charges_now(key, cost, Purpose::Decide))
+        its.decided_by(charges(Purpose::Decide))
     }
 
     /// Returns the limiter that charges it.

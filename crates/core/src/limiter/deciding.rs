@@ -182,7 +182,8 @@ impl LocalLimiter {
                     .then(|| backend.admit_alike(&policies.limited, key, cost))
                     .flatten();
                 let Some(verdict) = alike else {
-                    return self.admit_charges(&self.charges_now(*key, cost, Purpose::Decide));
+                    let admit = |charges: &[Charge]| self.admit_charges(charges);
+                    return self.with_charges_now(*key, cost, Purpose::Decide, admit);
                 };
                 policies.mistakes.note_alike();
                 let tallies = policies.limited.iter();
@@ -238,9 +239,10 @@ impl LocalLimiter {
     }
 
     fn decide_alike(&self, key: Key, cost: u32, outcomes: &mut Outcomes) {
-        let charges = self.charges_now(key, cost, Purpose::Decide);
-        // The store in this process always answers, about each charge.
-        let _ = self.decide_all(&charges, outcomes);
+        self.with_charges_now(key, cost, Purpose::Decide, |charges| {
+            // The store in this process always answers, about each charge.
+            let _ = self.decide_all(charges, outcomes);
+        });
     }
 
     /// Admits under the only policy, which has a factor that cannot grow.

@@ -1,10 +1,10 @@
-//! The charges of a request of which one of several pays.
+//! The members of groups of which one pays, while the charges of a request are made.
 
 use smallvec::SmallVec;
 
-use super::charging::{Purpose, Reads, Steps};
+use super::charging::{Reads, Steps};
 use super::{Charges, Limiter};
-use crate::policy::{Alternative, Demand, Groups, Mode, NoDemand};
+use crate::policy::{Alternative, Groups, NoDemand};
 use crate::store::{Backend, Charge};
 
 impl<L: Backend + ?Sized> Limiter<L> {
@@ -13,111 +13,84 @@ impl<L: Backend + ?Sized> Limiter<L> {
     pub fn groups(&self) -> impl Iterator<Item = &str> {
         self.policies.names.groups().map(|(name, _)| name)
     }
+}
 
-    /// Returns the charges of a request, as [`charges_for`](Self::charges_for) does. A member of a group that has no key,
-    /// does not apply or is not enforced is passed over.
+/// What a request asks of the members of groups. A member that has no key, does not apply or is not enforced is passed over.
+pub(super) struct Members<'a, R> {
+    groups: &'a Groups,
+    without_key: Vec<(Alternative, R)>,
+    exempting: SmallVec<[Alternative; 4]>,
+    /// The policies that count the request together with others that have no key.
+    keyless: SmallVec<[usize; 4]>,
+    /// The groups that have an exempt member for which the request has a key.
+    exempt_with_key: SmallVec<[u8; 4]>,
+}
+
+impl<'a, R> Members<'a, R> {
+    pub(super) fn of(groups: &'a Groups) -> Self {
+        Self {
+            groups,
+            without_key: Vec::new(),
+            exempting: SmallVec::new(),
+            keyless: SmallVec::new(),
+            exempt_with_key: SmallVec::new(),
+        }
+    }
+
+    /// Returns the place of a policy in its group, if it is a member of one.
+    pub(super) fn place(&self, policy: usize) -> Option<Alternative> {
+        self.groups.of(policy)
+    }
+
+    /// Takes the charge of a policy, which may be that of a member.
+    pub(super) fn charged(&mut self, charge: &mut Charge, reads: &impl Reads) {
+        charge.alternative = self.place(charge.policy);
+        if reads.demand().is_ok_and(|demand| demand.key.is_missing()) {
+            self.keyless.push(charge.policy);
+        }
+    }
+
+    /// Takes a refusal of a request for which a member has no key.
+    pub(super) fn refused(&mut self, its: Alternative, refusal: R) {
+        self.without_key.push((its, refusal));
+    }
+
+    /// Takes the reason why a member charges nothing.
+    pub(super) fn charged_nothing(
+        &mut self,
+        its: Alternative,
+        why: &NoDemand<R>,
+        reads: &impl Reads,
+    ) {
+        if let NoDemand::Exempt(_) | NoDemand::Unlimited = why {
+            self.exempting.push(its);
+            if reads.demand().is_ok_and(|demand| !demand.key.is_missing()) {
+                self.exempt_with_key.push(its.group);
+            }
+        }
+    }
+
+    /// Leaves the charges among which a store is to choose.
     ///
     /// # Errors
     ///
-    /// When a policy that is always charged refuses the request, or when no member of a group has a key for it.
-    pub(super) fn charges_either<R: Reads, S: Steps<R::Refusal>>(
-        &self,
-        groups: &Groups,
-        readers: impl IntoIterator<Item = (usize, R)>,
-        purpose: Purpose,
-        steps: &mut S,
-    ) -> Result<Charges, R::Refusal> {
-        let mut charges = Charges::new();
-        let mut without_key: Vec<(Alternative, R::Refusal)> = Vec::new();
-        let mut exempting: SmallVec<[Alternative; 4]> = SmallVec::new();
-        let mut keyless: SmallVec<[usize; 4]> = SmallVec::new();
-        let mut exempt_with_key: SmallVec<[u8; 4]> = SmallVec::new();
-        for (policy, reads) in readers {
-            let alternative = groups.of(policy);
-            let mode = self.policies.modes.of(policy);
-            if mode == Mode::Off {
-                steps.charges_nothing(policy, NoDemand::Off);
-                continue;
-            }
-            if mode == Mode::Shadow && alternative.is_some() {
-                // It never pays, and nothing else would show what it has decided.
-                match self.charge_of(policy, &reads, purpose, steps) {
-                    Ok(charge) => {
-                        steps.charges(&charge.shadow());
-                        steps.passes_over(policy);
-                    }
-                    Err(why) => steps.charges_nothing(policy, why),
-                }
-                continue;
-            }
-            let mut noting = NotingKey {
-                steps,
-                is_missing: false,
-            };
-            let written = self.charge_of(policy, &reads, purpose, &mut noting);
-            if noting.is_missing {
-                keyless.push(policy);
-            }
-            let why = match written {
-                Ok(mut charge) => {
-                    if mode == Mode::Shadow {
-                        charge = charge.shadow();
-                    }
-                    charge.alternative = alternative;
-                    steps.charges(&charge);
-                    charges.push(charge);
-                    continue;
-                }
-                Err(why) => why,
-            };
-            match (why, alternative) {
-                (NoDemand::Refused(refusal), None)
-                    if mode == Mode::Enforce && S::END_AT_REFUSAL =>
-                {
-                    return Err(refusal);
-                }
-                (NoDemand::Refused(refusal), Some(its)) if S::END_AT_REFUSAL => {
-                    without_key.push((its, refusal));
-                }
-                (why @ (NoDemand::Exempt(_) | NoDemand::Unlimited), Some(its)) => {
-                    exempting.push(its);
-                    if reads.demand().is_ok_and(|demand| !demand.key.is_missing()) {
-                        exempt_with_key.push(its.group);
-                    }
-                    steps.charges_nothing(policy, why);
-                }
-                (why, _) => steps.charges_nothing(policy, why),
-            }
-        }
+    /// When no member of a group has a key for the request.
+    pub(super) fn choose(self, charges: &mut Charges, steps: &mut impl Steps<R>) -> Result<(), R> {
         let passes_over = &mut |policy| steps.passes_over(policy);
-        pass_over_keyless(&mut charges, &keyless, exempt_with_key, passes_over);
-        for exempting in &exempting {
-            make_optional(&mut charges, *exempting, passes_over);
+        pass_over_keyless(charges, &self.keyless, self.exempt_with_key, passes_over);
+        for exempting in &self.exempting {
+            make_optional(charges, *exempting, passes_over);
         }
-        let is_left = |without: &(Alternative, R::Refusal)| {
+        let is_left = |without: &(Alternative, R)| {
             let group = without.0.group;
             let mut others = charges.iter().filter_map(|charge| charge.alternative);
-            let mut exempting = exempting.iter();
+            let mut exempting = self.exempting.iter();
             !others.any(|other| other.group == group) && !exempting.any(|it| it.group == group)
         };
-        let refused = without_key.into_iter().find(is_left);
-        refused.map_or(Ok(charges), |(_, refusal)| Err(refusal))
+        let refused = self.without_key.into_iter().find(is_left);
+        refused.map_or(Ok(()), |(_, refusal)| Err(refusal))
     }
 }
-
-/// Sees whether a request has no key, and is counted together with others that have none.
-struct NotingKey<'a, S> {
-    steps: &'a mut S,
-    is_missing: bool,
-}
-
-impl<R, S: Steps<R>> Steps<R> for NotingKey<'_, S> {
-    fn counts(&mut self, demand: &Demand, units: u32) {
-        self.is_missing = demand.key.is_missing();
-        self.steps.counts(demand, units);
-    }
-}
-
 /// Drops the members that count a request together with others that have no key, where another member has a key.
 /// These groups have one that is exempt.
 fn pass_over_keyless(

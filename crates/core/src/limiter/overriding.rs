@@ -14,7 +14,7 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::error::{ConfigError, StoreError};
 use crate::key::IntoKey;
-use crate::store::{Amendment, Backend, MemoryBackend, Reply};
+use crate::store::{Amendment, Backend, Charge, MemoryBackend, Reply};
 
 impl<L: Backend + ?Sized> Limiter<L> {
     /// Gives this key another limit under this policy for this long from now on.
@@ -119,8 +119,10 @@ impl<L: Backend + ?Sized> Limiter<L> {
         length: Duration,
     ) -> Result<Amend<Named>, ConfigError> {
         let named = self.demands([(policy, key, 0)])?;
-        let charges = self.charges_named(&named, &named.look(self).now(), Purpose::Amend);
-        let Some(charge) = charges.first() else {
+        let findings = named.look(self).now();
+        let first = |charges: &[Charge]| charges.first().copied();
+        let charged = self.with_charges_named(&named, &findings, Purpose::Amend, first);
+        let Some(charge) = charged else {
             let remedy = "name a policy that has a limit: this one is unlimited for all";
             return Err(ConfigError::quoting("policy", policy, remedy));
         };

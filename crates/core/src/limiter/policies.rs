@@ -1,6 +1,7 @@
 //! The parts of a limiter that its clones share.
 
 use std::borrow::Cow;
+use std::slice;
 use std::sync::Arc;
 
 use super::Limiter;
@@ -116,14 +117,16 @@ impl Policies {
     /// one.
     pub(super) fn amend_one<'a>(
         &self,
-        charge: Charge,
+        charge: &Charge,
         mut others: impl Iterator<Item = &'a Charge>,
         amendment: Amendment,
     ) -> Reply<Result<bool, StoreError>> {
         let below = self.guaranteed_below(charge.policy);
         match below.and_then(|below| others.find(|other| other.policy == below)) {
-            Some(child) => self.backend.amend(&[charge, child.at_no_cost()], amendment),
-            None => self.backend.amend(&[charge], amendment),
+            Some(child) => self
+                .backend
+                .amend(&[*charge, child.at_no_cost()], amendment),
+            None => self.backend.amend(slice::from_ref(charge), amendment),
         }
     }
 

@@ -11,7 +11,7 @@
 
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
-use crate::decision::{Outcome, Outcomes, Units};
+use crate::decision::{Outcome, Outcomes, Units, WindowSecs};
 use crate::factor::{Class, Factor, FactorCell};
 use crate::policy::Policy;
 use crate::store::Charge;
@@ -255,7 +255,10 @@ impl Price {
         // A plan or a table has set the limit of the request.
         let (is_given, window) = match charge.window {
             Some(window) => (true, Some(window)),
-            None => (of_request != self.limit, self.whole.period()),
+            None => (
+                of_request != self.limit,
+                self.whole.period().map(WindowSecs::of),
+            ),
         };
         outcome.in_units(&Units {
             limit,

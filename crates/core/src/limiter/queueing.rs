@@ -151,7 +151,7 @@ impl Limiter {
                 && let Some(algorithm) = self.policies.algorithms.get(charge.policy)
             {
                 let amendment = Amendment::TakeBack(Taken::of(charge, algorithm, outcomes));
-                let taken_back = self.policies.amend_one(*charge, charges.iter(), amendment);
+                let taken_back = self.policies.amend_one(charge, charges.iter(), amendment);
                 if let Reply::Later(settled) = taken_back {
                     self.finish(async move { drop(settled.await) });
                 }

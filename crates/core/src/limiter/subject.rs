@@ -67,7 +67,7 @@ impl Subject for Alike {
         let (demand, finding) = ((self.key, self.cost), findings.of(0));
         match limiter.policies.shape().sole() {
             Some(policy) => limiter.with_charge_of_one(policy, demand, purpose, finding, then),
-            None => then(&limiter.charges_alike(limiter.context(), demand, purpose, finding)),
+            None => limiter.with_charges_alike(demand, purpose, finding, then),
         }
     }
 
@@ -93,6 +93,6 @@ impl Subject for Named {
         purpose: Purpose,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        then(&limiter.charges_named(self, findings, purpose))
+        limiter.with_charges_named(self, findings, purpose, then)
     }
 }

@@ -5,6 +5,7 @@
 //! priority asks under the limit without the reserve, for the same state.
 
 use crate::algorithm::{Algorithm, Limit};
+use crate::decision::WindowSecs;
 use crate::policy::{Policy, Terms};
 use crate::store::Charge;
 
@@ -90,6 +91,7 @@ impl TermsOf {
         charge.limit = Some(left);
         charge.leaves = reserve;
         let under = self.algorithm.under(left);
-        charge.window = under.and_then(|algorithm| algorithm.period());
+        let period = under.and_then(|algorithm| algorithm.period());
+        charge.window = period.map(WindowSecs::of);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::choice::{Choice, RuleLimit, Rules};
 use super::plans::{ChosenPlan, LimitsByPlan};
 use crate::algorithm::{Algorithm, Limit};
+use crate::decision::WindowSecs;
 
 /// The changed limits, for each plan and policy.
 ///
@@ -141,7 +142,7 @@ impl OfPolicy {
         Some(Choice {
             given: RuleLimit::Limit(limit),
             // The window of a bucket depends on both numbers.
-            window: self.own.under(limit)?.period(),
+            window: self.own.under(limit)?.period().map(WindowSecs::of),
             ..choice
         })
     }

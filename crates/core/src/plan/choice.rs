@@ -5,10 +5,9 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Limit, Share};
-use crate::decision::{LimitRule, RuleNames};
+use crate::decision::{LimitRule, RuleNames, WindowSecs};
 use crate::diagnostics::Diagnostic;
 use crate::error::ConfigError;
 
@@ -38,7 +37,7 @@ pub(crate) struct Choice {
     /// The index of the rule in [`Rules`].
     pub(crate) rule: u32,
     /// The time to which a limit that is not the policy's own applies; `None` if it denies every request.
-    pub(crate) window: Option<Duration>,
+    pub(crate) window: Option<WindowSecs>,
 }
 
 /// The limit that a rule sets for a policy.
@@ -146,7 +145,7 @@ pub(super) fn choice(
     Ok(Choice {
         given: given(policy, &limit)?,
         rule: Rules::OWN,
-        window: limit.period(),
+        window: limit.period().map(WindowSecs::of),
     })
 }
 

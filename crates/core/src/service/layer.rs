@@ -291,9 +291,9 @@ impl<Q, T, E> Rules<Q, T, E> {
             let is_reserved = settles && !limiter.is_a_queue(policy);
             (policy, reads.reserved(is_reserved))
         });
-        limiter
-            .charges_for(readers, purpose, &mut ())
-            .unwrap_or_else(|never| match never {})
+        let mut charges = Charges::new();
+        let Ok(()) = limiter.charges_for(readers, purpose, &mut (), &mut charges);
+        charges
     }
 
     pub(super) fn refuse(&self, refused: Refused) -> Result<T, E> {

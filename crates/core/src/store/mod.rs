@@ -42,7 +42,7 @@ pub use self::slot::Slot;
 
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
-use crate::decision::{DenialEffect, Outcomes};
+use crate::decision::{DenialEffect, Outcomes, WindowSecs};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::factor::Factor;
 use crate::key::Key;
@@ -285,8 +285,8 @@ pub struct Charge {
     pub limit: Option<Limit>,
     /// The rule that gave the limit, by its index among those of the limiter.
     pub rule: u32,
-    /// The period of the limit, if it is not that of the policy and not 0.
-    pub window: Option<Duration>,
+    /// The period of the limit, if it is not that of the policy and not 0, in seconds rounded up.
+    pub window: Option<WindowSecs>,
     /// The factor by which the cost was priced.
     pub factor: Factor,
     /// How many units of the limit's size are room for the price.
@@ -302,6 +302,9 @@ pub struct Charge {
     /// The place among charges of which one is made; `None` if the charge is always made.
     pub alternative: Option<Alternative>,
 }
+
+// A larger one would be copied by a call, once for each step that passes it on.
+const _: () = assert!(size_of::<Charge>() <= 128);
 
 /// The charges of a request, up to eight without an allocation.
 pub type Charges = SmallVec<[Charge; 8]>;

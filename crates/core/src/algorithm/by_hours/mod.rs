@@ -6,7 +6,6 @@ mod schedule;
 mod step;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use self::hours::{HourlyLimit, Hours};
 
@@ -19,7 +18,7 @@ use super::kind::{Kind, Replenishment, match_kind};
 use super::{Algorithm, AnchoredWindow, AnyLong, AnyRule, FixedWindow, Limit, Pack, WithRule};
 use crate::calendar::{Interval, LocalTime, Timetable};
 use crate::clock::Micros;
-use crate::decision::{HoursAt, HoursNow, LimitRule};
+use crate::decision::{HoursAt, HoursNow, LimitRule, WindowSecs};
 use crate::error::ConfigError;
 use crate::quota::Quota;
 
@@ -82,12 +81,12 @@ impl ByHours {
     /// Returns whether the limit of an interval differs from the policy's own, and the time to which it
     /// applies.
     #[inline]
-    pub(super) fn window_of(&self, place: u8) -> (bool, Option<Duration>) {
+    pub(super) fn window_of(&self, place: u8) -> (bool, Option<WindowSecs>) {
         if self.is_own {
             return self.schedule.window(place);
         }
         let limit = self.in_force(place);
-        (limit != self.plain(), limit.period())
+        (limit != self.plain(), limit.period().map(WindowSecs::of))
     }
 
     /// Returns the interval of a moment.

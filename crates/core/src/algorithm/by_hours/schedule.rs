@@ -6,10 +6,10 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr;
-use std::time::Duration;
 
 use crate::algorithm::{Algorithm, Limit};
 use crate::calendar::{Interned, There, Timetable};
+use crate::decision::WindowSecs;
 use crate::factor::Factor;
 
 /// The limit in an interval, as numbers of an algorithm.
@@ -30,7 +30,7 @@ struct Hours {
     /// Outside all intervals, and in each.
     algorithms: Box<[Algorithm]>,
     /// Whether these differ from the policy's own, and the times to which they apply.
-    windows: Box<[(bool, Option<Duration>)]>,
+    windows: Box<[(bool, Option<WindowSecs>)]>,
     drains: bool,
     /// The index with the most units, and the one with the least that is not 0.
     most: u8,
@@ -74,7 +74,7 @@ impl Schedule {
                 algorithms: algorithms.clone(),
                 windows: algorithms
                     .iter()
-                    .map(|its| (*its != algorithm, its.period()))
+                    .map(|its| (*its != algorithm, its.period().map(WindowSecs::of)))
                     .collect(),
                 drains: algorithm.drains(),
             }
@@ -85,7 +85,7 @@ impl Schedule {
     /// Returns whether the limit of an interval differs from the policy's own, and the time to which it
     /// applies.
     #[inline]
-    pub(super) fn window(self, place: u8) -> (bool, Option<Duration>) {
+    pub(super) fn window(self, place: u8) -> (bool, Option<WindowSecs>) {
         let window = self.0.windows.get(usize::from(place));
         window.copied().unwrap_or_default()
     }

@@ -217,7 +217,7 @@ impl ReservationGuard {
         charge.cost = difference;
         let held = self.charges.iter().map(|held| &held.charge);
         let others = held.chain(&self.beside);
-        let settled = self.policies.amend_one(charge, others, amendment);
+        let settled = self.policies.amend_one(&charge, others, amendment);
         if !matches!(settled, Reply::Now(Ok(_))) {
             let runtime = self.runtime.as_ref();
             settle(&self.policies, charge.policy, settled, runtime);
