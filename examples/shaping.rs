@@ -1,4 +1,4 @@
-//! A slow backend behind a queue: a burst arrives at once, and goes on at the pace of the backend.
+//! A slow upstream behind a queue: a burst arrives at once, and goes on at the pace of the upstream.
 //!
 //! Run `cargo run --example shaping`. It sends the burst within the process, and ends after a second.
 
@@ -22,15 +22,15 @@ const BURST: u32 = 12;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
 
-    // One queue for all clients, because the limit protects the backend. With `key::client_ip()`, each client would
+    // One queue for all clients, because the limit protects the upstream. With `key::client_ip()`, each client would
     // have its own queue.
     let limit = RateLimitLayer::builder()
-        .policy(Policy::new("backend", QUEUE).key(key::global()))
+        .policy(Policy::new("upstream", QUEUE).key(key::global()))
         .expose_decision()
         .build()?;
     let start = Arc::new(Instant::now());
     let app = Router::new()
-        .route("/", get(backend))
+        .route("/", get(upstream))
         .layer(limit)
         .with_state(Arc::clone(&start));
 
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Prints when each request reaches it, and works on it for a while.
-async fn backend(State(start): State<Arc<Instant>>, Extension(decision): Extension<Decision>) {
+async fn upstream(State(start): State<Arc<Instant>>, Extension(decision): Extension<Decision>) {
     let at = start.elapsed().as_millis();
     let told = decision.delay().as_millis();
     println!("  {at:>4} ms  went on, having been held for {told} ms");
