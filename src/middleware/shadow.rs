@@ -44,42 +44,19 @@ const LONGEST_PATH: usize = 256;
 /// It is in the extensions of a request that the file in shadow would refuse, and of the response to a
 /// request that it would have allowed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Difference {
-    at: SystemTime,
-    method: Method,
-    path: String,
-    would_refuse: bool,
-    decision: Option<Decision>,
-}
-
-impl Difference {
-    /// Returns when the request was decided, by the clock of this node.
-    pub fn at(&self) -> SystemTime {
-        self.at
-    }
-
-    /// Returns the method of the request.
-    pub fn method(&self) -> &Method {
-        &self.method
-    }
-
-    /// Returns the path of the request without its query, cut to 256 characters.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// Returns whether the file in shadow would refuse a request that was allowed. If not, it would allow a request that was
-    /// refused.
-    pub fn would_refuse(&self) -> bool {
-        self.would_refuse
-    }
-
-    /// Returns the decision that refuses: that of the file in shadow if it [would
-    /// refuse](Self::would_refuse), and otherwise that of the file in force. `None` if a list, a missing key
-    /// or a plan that could not be looked up refuses, and not a policy.
-    pub fn decision(&self) -> Option<&Decision> {
-        self.decision.as_ref()
-    }
+    /// When the request was decided, by the clock of this node.
+    pub at: SystemTime,
+    /// The method of the request.
+    pub method: Method,
+    /// The path of the request without its query, cut to 256 characters.
+    pub path: String,
+    /// Whether the file in shadow would refuse a request that was allowed. If not, it would allow a request that was refused.
+    pub would_refuse: bool,
+    /// The decision that refuses: that of the file in shadow if it [would refuse](Self::would_refuse), and otherwise that of the
+    /// file in force. `None` if a list, a missing key or a plan that could not be looked up refuses, and not a policy.
+    pub decision: Option<Decision>,
 }
 
 /// Writes one line, such as `GET /search: refused in shadow by minute`.

@@ -214,7 +214,7 @@ fn a_smaller_store_keeps_the_keys_that_used_the_most() {
         for key in refused {
             assert!(!after.admit(key, 1).now(), "{kind}: {key}");
         }
-        assert_eq!(store.usage()[0].keys(), 200);
+        assert_eq!(store.usage()[0].keys, 200);
     }
 }
 

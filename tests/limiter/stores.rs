@@ -132,8 +132,8 @@ fn memory_is_what_the_documentation_says() {
             assert!(limiter.admit(key, 1).now());
         }
         let usage = &store.usage()[0];
-        assert_eq!(usage.keys(), usize::try_from(keys).unwrap());
-        let taken = usage.bytes();
+        assert_eq!(usage.keys, usize::try_from(keys).unwrap());
+        let taken = usage.bytes;
         let tenth = bytes / 10;
         assert!(
             taken.abs_diff(bytes) <= tenth,

@@ -89,9 +89,9 @@ async fn decision(decision: Option<Extension<Decision>>) -> Json<Option<Decision
 fn usage(resolver: &Resolver<String>) -> Json<Value> {
     let usage = resolver.usage();
     Json(json!({
-        "found": usage.found(),
-        "not_found": usage.not_found(),
-        "in_flight": usage.in_flight(),
+        "found": usage.found,
+        "not_found": usage.not_found,
+        "in_flight": usage.in_flight,
     }))
 }
 

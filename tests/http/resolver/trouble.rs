@@ -105,7 +105,7 @@ async fn a_lookup_that_panics_has_failed_and_is_tried_again() {
             "plan free, default: lookup failed"
         );
     }
-    assert_eq!((source.all_begun(), resolver.usage().in_flight()), (1, 0));
+    assert_eq!((source.all_begun(), resolver.usage().in_flight), (1, 0));
     assert_eq!(ask(&limiter, "bob").await, "plan pro, fresh");
     source.set("ann", "ent");
     advance(SECOND).await;
@@ -148,7 +148,7 @@ async fn a_lookup_that_never_ends_gives_its_place_back() {
         ask(&limiter, "bob").await,
         "plan free, default: too many lookups in flight"
     );
-    while resolver.usage().in_flight() > 0 {
+    while resolver.usage().in_flight > 0 {
         advance(50 * MILLIS).await;
         settle().await;
         assert!(start.elapsed() < Duration::from_secs(11));
@@ -218,7 +218,7 @@ fn a_lookup_whose_runtime_ends_gives_its_place_back_and_is_begun_again_in_anothe
     let gate = source.hold();
     let told = first.block_on(ask(&limiter, "ann"));
     assert_eq!(told, "plan free, default: lookup in flight");
-    assert_eq!(resolver.usage().in_flight(), 1);
+    assert_eq!(resolver.usage().in_flight, 1);
 
     // A request in another runtime joins it, and is told when it ends.
     let second = runtime();
@@ -233,7 +233,7 @@ fn a_lookup_whose_runtime_ends_gives_its_place_back_and_is_begun_again_in_anothe
         crate::resolver::scene::told(&joined),
         "plan free, default: lookup failed"
     );
-    assert_eq!((resolver.usage().in_flight(), source.in_flight()), (0, 0));
+    assert_eq!((resolver.usage().in_flight, source.in_flight()), (0, 0));
     gate.add_permits(1);
     assert_eq!(second.block_on(ask(&limiter, "ann")), "plan pro, fresh");
 }
@@ -261,7 +261,7 @@ fn a_lookup_in_a_runtime_that_is_not_run_any_more_is_given_up_by_the_next_reques
         told
     });
     assert_eq!(told, "plan free, default: lookup in flight");
-    assert_eq!(resolver.usage().in_flight(), 1);
+    assert_eq!(resolver.usage().in_flight, 1);
     // One of them is for the lookup that is asleep.
     gate.add_permits(10);
     let ask = async |key| {
@@ -282,9 +282,9 @@ fn a_lookup_in_a_runtime_that_is_not_run_any_more_is_given_up_by_the_next_reques
         let both = tokio::time::timeout(20 * SECOND, both).await;
         both.expect("the place of the lookup is free");
     });
-    assert_eq!(resolver.usage().in_flight(), 0);
+    assert_eq!(resolver.usage().in_flight, 0);
     drop(asleep);
-    assert_eq!(resolver.usage().in_flight(), 0);
+    assert_eq!(resolver.usage().in_flight, 0);
 }
 
 /// A runtime that has ended drops what it is given.
@@ -302,7 +302,7 @@ fn a_lookup_that_begins_in_a_runtime_that_has_ended_gives_its_place_back() {
         let told = told(&limiter.check("ann", 1).now());
         assert!(told.starts_with("plan free, default: lookup"), "{told}");
     }
-    assert_eq!(resolver.usage().in_flight(), 0);
+    assert_eq!(resolver.usage().in_flight, 0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     assert_eq!(runtime.block_on(ask(&limiter, "ann")), "plan pro, fresh");
 }

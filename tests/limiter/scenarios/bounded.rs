@@ -54,7 +54,7 @@ impl Bounded {
 
 fn usage(store: &MemoryStore, policy: &str) -> Usage {
     let usage = store.usage();
-    let found = usage.into_iter().find(|usage| usage.policy() == policy);
+    let found = usage.into_iter().find(|usage| usage.policy == policy);
     found.expect("the policy is open")
 }
 
@@ -87,22 +87,22 @@ fn a_flood_of_new_keys_takes_no_more_memory_than_the_bound() {
     let bounded = Bounded::new(10_000, Gcra::per_hour(10).into());
     bounded.charge(0..10_000, 1);
     let full = bounded.usage();
-    assert_eq!(full.keys(), 10_000);
+    assert_eq!(full.keys, 10_000);
     for key in flood().take(1_000_000) {
         assert_eq!(asked(&bounded.limiter, key, 1), (true, false));
         if key % 1_000 == 0 {
-            assert!(bounded.usage().keys() <= 10_000);
+            assert!(bounded.usage().keys <= 10_000);
         }
     }
     let after = bounded.usage();
-    assert_eq!(after.keys(), 10_000);
-    assert_eq!(after.evicted(), 1_000_000);
-    let grown = after.bytes().abs_diff(full.bytes());
+    assert_eq!(after.keys, 10_000);
+    assert_eq!(after.evicted, 1_000_000);
+    let grown = after.bytes.abs_diff(full.bytes);
     assert!(
-        grown * 100 <= full.bytes(),
+        grown * 100 <= full.bytes,
         "{} bytes have become {}",
-        full.bytes(),
-        after.bytes()
+        full.bytes,
+        after.bytes
     );
 }
 
@@ -122,8 +122,8 @@ fn a_flood_of_other_keys_frees_no_key_that_is_refused() {
             assert!(!allowed, "{algorithm}: {refused} got free");
         }
         let usage = bounded.usage();
-        assert!(usage.keys() <= 1_000, "{algorithm}: {usage:?}");
-        assert_eq!(usage.evicted(), 20_000 - 500, "{algorithm}");
+        assert!(usage.keys <= 1_000, "{algorithm}: {usage:?}");
+        assert_eq!(usage.evicted, 20_000 - 500, "{algorithm}");
     }
 }
 
@@ -140,8 +140,8 @@ fn when_every_key_is_refused_newcomers_share_one_limit() {
         let admitted = newcomers.iter().filter(|(allowed, _)| *allowed).count();
         assert_eq!(admitted, 3, "{algorithm}");
         let usage = bounded.usage();
-        assert_eq!(usage.overflowed(), 3, "{algorithm}");
-        assert_eq!((usage.keys(), usage.evicted()), (200, 0), "{algorithm}");
+        assert_eq!(usage.overflowed, 3, "{algorithm}");
+        assert_eq!((usage.keys, usage.evicted), (200, 0), "{algorithm}");
         assert!((0..200).all(|key| !asked(&bounded.limiter, key, 1).0));
     }
 }
@@ -193,7 +193,7 @@ fn empty_and_constant_keys_are_keys_as_others_are() {
         assert!(!allowed(limiter.check(Key::MISSING, 1).now()));
         assert!(!allowed(limiter.check(0_u64, 1).now()));
     }
-    assert_eq!(bounded.usage().keys(), 100);
+    assert_eq!(bounded.usage().keys, 100);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn one_key_takes_one_place_however_often_it_comes() {
             let _ = bounded.limiter.check("", 1).now();
         }
         let usage = bounded.usage();
-        assert_eq!((usage.keys(), usage.evicted()), (1, 0), "{algorithm}");
+        assert_eq!((usage.keys, usage.evicted), (1, 0), "{algorithm}");
     }
 }
 
@@ -217,8 +217,8 @@ fn the_places_of_idle_keys_are_used_again() {
             bounded.set(START + round * longest_wait(algorithm));
             bounded.charge(round * 1_000..(round + 1) * 1_000, 5);
             let usage = bounded.usage();
-            assert_eq!(usage.keys(), 1_000, "{algorithm}");
-            assert_eq!(usage.evicted(), 0, "{algorithm}");
+            assert_eq!(usage.keys, 1_000, "{algorithm}");
+            assert_eq!(usage.evicted, 0, "{algorithm}");
         }
     }
 }
@@ -229,10 +229,10 @@ fn a_newcomer_to_a_full_store_does_not_sweep_it() {
     let bounded = Bounded::new(10_000, Gcra::per_minute(5).into());
     bounded.charge(0..10_000, 5);
     bounded.clock.advance(MINUTE);
-    let mut before = bounded.usage().keys();
+    let mut before = bounded.usage().keys;
     for newcomer in flood().take(10_000) {
         bounded.charge([newcomer], 1);
-        let after = bounded.usage().keys();
+        let after = bounded.usage().keys;
         assert!(before.saturating_sub(after) < 300, "{before} to {after}");
         before = after;
     }
@@ -252,7 +252,7 @@ fn a_clone_that_is_dropped_stops_nothing() {
         bounded.charge(round * 100..(round + 1) * 100, 5);
         bounded.clock.advance(MINUTE);
     }
-    assert_eq!(bounded.usage().evicted(), 0);
+    assert_eq!(bounded.usage().evicted, 0);
 }
 
 #[test]
@@ -271,8 +271,8 @@ fn up_to_the_bound_no_key_is_forgotten() {
                 );
             }
             let usage = bounded.usage();
-            assert_eq!(usage.keys() as u64, bound, "{algorithm}");
-            assert_eq!((usage.evicted(), usage.overflowed()), (0, 0));
+            assert_eq!(usage.keys as u64, bound, "{algorithm}");
+            assert_eq!((usage.evicted, usage.overflowed), (0, 0));
         }
     }
 }
@@ -288,7 +288,7 @@ fn keys_that_are_as_good_as_new_go_before_any_that_has_used_something() {
         // The threads find the 500 idle keys, wherever these are.
         bounded.charge(flood().take(500), 1);
         let usage = bounded.usage();
-        assert_eq!((usage.keys(), usage.evicted()), (1_000, 0), "{algorithm}");
+        assert_eq!((usage.keys, usage.evicted), (1_000, 0), "{algorithm}");
         for key in 500..1_000 {
             assert_eq!(used(&bounded.limiter, key), 4, "{algorithm}: {key}");
         }
@@ -315,7 +315,7 @@ fn the_only_key_that_can_go_goes() {
     bounded.charge(1..10_000, 9);
     let newcomer = 1_000_000;
     assert_eq!(asked(&bounded.limiter, newcomer, 1), (true, false));
-    assert_eq!(bounded.usage().evicted(), 1);
+    assert_eq!(bounded.usage().evicted, 1);
     assert_eq!(used(&bounded.limiter, 0), 0);
     assert_eq!(used(&bounded.limiter, 1), 10);
 }
@@ -380,7 +380,7 @@ fn a_step_back_of_the_clock_loses_no_places() {
         bounded.set(START + 20 * longest_wait(algorithm));
         bounded.charge(flood().take(100), 10);
         let usage = bounded.usage();
-        assert_eq!((usage.keys(), usage.evicted()), (100, 0), "{algorithm}");
+        assert_eq!((usage.keys, usage.evicted), (100, 0), "{algorithm}");
     }
 }
 
@@ -392,12 +392,12 @@ fn the_entries_of_a_log_count_as_keys_do() {
         bounded.charge([1, 2], 1);
         // Requests at the same moment are one entry.
         bounded.charge([1, 2], 1);
-        assert_eq!(bounded.usage().keys() as u64, 2 * (after + 1));
+        assert_eq!(bounded.usage().keys as u64, 2 * (after + 1));
     }
     bounded.set(START + longest_wait(SlidingLog::per_minute(50).into()) + 4);
     bounded.charge([1], 1);
     // Five of the entries are a minute old, and one is new; the other key does not know yet.
-    assert_eq!(bounded.usage().keys(), 10 + 5 + 1);
+    assert_eq!(bounded.usage().keys, 10 + 5 + 1);
 }
 
 #[test]
@@ -407,17 +407,17 @@ fn at_the_bound_a_log_counts_its_last_requests_together_and_admits_no_more() {
     for after in 0..50 {
         bounded.set(START + after);
         bounded.charge([1], 1);
-        assert!(bounded.usage().keys() <= 10);
+        assert!(bounded.usage().keys <= 10);
     }
     assert_eq!(asked(&bounded.limiter, 1, 1), (false, false));
-    assert_eq!(bounded.usage().keys(), 10);
+    assert_eq!(bounded.usage().keys, 10);
     // Keys with their own entry return in turn, the others with the last.
     let mut admitted = 0;
     for after in 0..50 {
         bounded.set(START + minute + after);
         admitted += u64::from(asked(&bounded.limiter, 1, 1).0);
         assert!(admitted <= after + 1, "after {after} µs");
-        assert!(bounded.usage().keys() <= 10);
+        assert!(bounded.usage().keys <= 10);
     }
     bounded.set(START + 2 * minute + 50);
     assert_eq!(used(&bounded.limiter, 1), 0);
@@ -447,16 +447,16 @@ fn a_policy_without_room_shares_and_the_others_do_not() {
             assert_eq!(charged.remaining == 4, decision.is_allowed(), "all or none");
         }
         assert_eq!(admitted, 5);
-        assert_eq!(usage(&store, "full").keys(), 100);
-        assert_eq!(usage(&store, "full").overflowed(), 5);
-        assert!(usage(&store, "free").keys() <= 100);
+        assert_eq!(usage(&store, "full").keys, 100);
+        assert_eq!(usage(&store, "full").overflowed, 5);
+        assert!(usage(&store, "free").keys <= 100);
 
         // Denied requests take no room: there is room for 95 others.
         for key in 0..95_u64 {
             assert_eq!(asked(&free, key, 1), (true, false), "{key}");
         }
         let usage = usage(&store, "free");
-        assert_eq!((usage.keys(), usage.evicted()), (100, 0));
+        assert_eq!((usage.keys, usage.evicted), (100, 0));
         for key in (0..95).chain(flood().take(5)) {
             assert_eq!(used(&free, key), 1, "{key}");
         }

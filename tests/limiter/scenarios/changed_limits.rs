@@ -63,7 +63,7 @@ fn a_layer_that_is_built_again_with_another_limit_finds_what_was_used() {
         }
         assert!(limiter.admit(7_u64, 40).now() && !limiter.admit(7_u64, 1).now());
         assert_eq!(store.usage().len(), 1);
-        assert_eq!(store.usage()[0].keys(), 200, "{more}");
+        assert_eq!(store.usage()[0].keys, 200, "{more}");
     }
 }
 
@@ -141,7 +141,7 @@ fn threads_lose_no_charge_while_pages_move() {
         let used: u32 = (0..KEYS).map(used).sum();
         assert_eq!(used, charged.into_inner(), "{algorithm}");
         let usage = store.usage();
-        assert_eq!(usage[0].keys() as u64, KEYS, "{algorithm}");
+        assert_eq!(usage[0].keys as u64, KEYS, "{algorithm}");
     }
 }
 
@@ -157,7 +157,7 @@ fn the_bound_holds_when_a_full_table_meets_another_limit() {
         // They refuse under any limit that is in force, so newcomers share one entry.
         for newcomer in 2_000..2_100_u64 {
             let _ = outcome(&backend, &under(newcomer, 1, 4));
-            assert!(store.usage()[0].keys() <= 1_000, "{algorithm}");
+            assert!(store.usage()[0].keys <= 1_000, "{algorithm}");
         }
         let newcomer = outcome(&backend, &under(3_000_u64, 1, 4));
         assert!(
@@ -165,7 +165,7 @@ fn the_bound_holds_when_a_full_table_meets_another_limit() {
             "{algorithm}"
         );
         let usage = store.usage();
-        let figures = (usage[0].keys(), usage[0].evicted(), usage[0].overflowed());
+        let figures = (usage[0].keys, usage[0].evicted, usage[0].overflowed);
         assert_eq!(figures, (1_000, 0, 4), "{algorithm}");
         for key in 0..1_000_u64 {
             assert!(!backend.admit_now(&[Charge::new(0, key.into_key(), 1)]));
@@ -192,7 +192,7 @@ fn a_full_table_forgets_no_key_that_refuses_under_any_limit_in_force() {
         for key in 0..50_u64 {
             assert!(!backend.admit_now(&under(key, 1, 5)), "{algorithm}: {key}");
         }
-        assert_eq!(store.usage()[0].evicted(), 0, "{algorithm}");
+        assert_eq!(store.usage()[0].evicted, 0, "{algorithm}");
     }
 }
 
@@ -215,7 +215,7 @@ fn a_key_is_forgotten_when_it_is_new_under_the_slowest_limit() {
         clock.advance(HOUR);
         // At sixty an hour nothing would be owed; at one an hour nine are.
         assert!(charge(2, 60, 60).is_allowed(), "{algorithm}");
-        assert_eq!(store.usage()[0].evicted(), 1, "{algorithm}");
+        assert_eq!(store.usage()[0].evicted, 1, "{algorithm}");
     }
 }
 
@@ -251,7 +251,7 @@ fn a_key_under_several_limits_takes_no_more_than_60_bytes() {
         assert!(limiter.admit(key, 1).now());
     }
     let usage = store.usage();
-    assert_eq!(usage[0].keys(), KEYS as usize);
-    let each = usage[0].bytes() / usage[0].keys();
+    assert_eq!(usage[0].keys, KEYS as usize);
+    let each = usage[0].bytes / usage[0].keys;
     assert!((32..=60).contains(&each), "{each} bytes");
 }

@@ -139,7 +139,7 @@ fn no_key_is_lost_while_the_table_grows() {
         };
         assert_eq!(allowed(8, &limiter, keys), 2 * 8_000, "{algorithm}");
         let usage = store.usage().remove(0);
-        let told = (usage.keys(), usage.evicted(), usage.overflowed());
+        let told = (usage.keys, usage.evicted, usage.overflowed);
         assert_eq!(told, (bound, 0, 0), "{algorithm}");
     }
 }
@@ -158,7 +158,7 @@ fn while_keys_come_and_go_none_that_is_refused_is_admitted() {
             move || {
                 let mut most = 0;
                 while watching.load(Ordering::Relaxed) {
-                    most = most.max(store.usage()[0].keys());
+                    most = most.max(store.usage()[0].keys);
                 }
                 most
             }
@@ -175,7 +175,7 @@ fn while_keys_come_and_go_none_that_is_refused_is_admitted() {
         watching.store(false, Ordering::Relaxed);
         assert!(watcher.join().unwrap() <= 2_000, "{algorithm}");
         assert_eq!(freed.iter().sum::<usize>(), 0, "{algorithm}");
-        assert!(store.usage()[0].evicted() >= 14_000, "{algorithm}");
+        assert!(store.usage()[0].evicted >= 14_000, "{algorithm}");
     }
 }
 
@@ -189,7 +189,7 @@ fn many_newcomers_at_once_share_one_limit() {
         }
         let newcomers = |thread: u32| (1_000 * u64::from(thread + 1)..).take(50).collect();
         assert_eq!(allowed(8, &limiter, newcomers), 100, "{algorithm}");
-        assert_eq!(store.usage()[0].overflowed(), 100, "{algorithm}");
+        assert_eq!(store.usage()[0].overflowed, 100, "{algorithm}");
     }
 }
 
@@ -228,7 +228,7 @@ fn policies_whose_tables_are_full_charge_all_or_none_and_wait_for_no_request() {
     assert_eq!(freed.iter().sum::<usize>(), 0);
     assert_eq!(store.usage().len(), 10);
     for usage in store.usage() {
-        assert_eq!(usage.keys(), 500, "{usage:?}");
+        assert_eq!(usage.keys, 500, "{usage:?}");
     }
     drop(limiters);
 }

@@ -197,10 +197,10 @@ fn a_question_forgets_no_key_to_make_room() {
         }
         limiter.refund(NEWCOMER, 1).now();
         limiter.reset(NEWCOMER).now();
-        assert_eq!(store.usage()[0].evicted(), 0, "{algorithm}");
+        assert_eq!(store.usage()[0].evicted, 0, "{algorithm}");
         assert_eq!(told(&limiter.peek(7_u64, 0).now())[0].used(), 1);
         assert!(limiter.admit(NEWCOMER, 3).now());
-        assert_eq!(store.usage()[0].evicted(), 1, "{algorithm}");
+        assert_eq!(store.usage()[0].evicted, 1, "{algorithm}");
         assert!(told(&limiter.peek(NEWCOMER + 1, 0).now())[0].is_overflow());
     }
 }

@@ -136,7 +136,7 @@ fn a_newcomer_that_is_settled_takes_the_place_of_no_key_that_refuses() {
         assert!(!decision.is_allowed(), "{algorithm}");
         assert!(decision.binding().unwrap().1.is_overflow(), "{algorithm}");
         let usage = &store.usage()[0];
-        assert_eq!(usage.evicted(), 0, "{algorithm}");
+        assert_eq!(usage.evicted, 0, "{algorithm}");
     }
 }
 

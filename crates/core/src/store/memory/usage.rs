@@ -3,10 +3,23 @@ use crate::algorithm::Algorithm;
 
 /// The usage of a [`MemoryStore`](super::MemoryStore) by one policy, for metrics and for people.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Usage {
-    policy: String,
-    algorithm: Algorithm,
-    fill: Fill,
+    /// The policy's name.
+    pub policy: String,
+    /// The policy's algorithm.
+    pub algorithm: Algorithm,
+    /// The number of keys, including those that are as good as new and not yet removed. A sliding log counts as many as it has
+    /// entries.
+    pub keys: usize,
+    /// The largest number of keys.
+    pub max_keys: usize,
+    /// The memory in use, in bytes. The entries of logs, and the counts of slots, come on top.
+    pub bytes: usize,
+    /// How many keys were evicted at the bound although they had used some of their limit.
+    pub evicted: u64,
+    /// How many requests were admitted from keys that had no room and were counted together.
+    pub overflowed: u64,
 }
 
 impl Usage {
@@ -14,43 +27,11 @@ impl Usage {
         Self {
             policy: policy.to_owned(),
             algorithm,
-            fill,
+            keys: fill.keys,
+            max_keys: fill.bound,
+            bytes: fill.bytes,
+            evicted: fill.evicted,
+            overflowed: fill.overflowed,
         }
-    }
-
-    /// Returns the policy's name.
-    pub fn policy(&self) -> &str {
-        &self.policy
-    }
-
-    /// Returns the policy's algorithm.
-    pub fn algorithm(&self) -> &Algorithm {
-        &self.algorithm
-    }
-
-    /// Returns the number of keys, including those that are as good as new and not yet removed. A sliding log
-    /// counts as many as it has entries.
-    pub fn keys(&self) -> usize {
-        self.fill.keys
-    }
-
-    /// Returns the largest number of keys.
-    pub fn max_keys(&self) -> usize {
-        self.fill.bound
-    }
-
-    /// Returns the memory in use, in bytes. The entries of logs, and the counts of slots, come on top.
-    pub fn bytes(&self) -> usize {
-        self.fill.bytes
-    }
-
-    /// Returns how many keys were evicted at the bound although they had used some of their limit.
-    pub fn evicted(&self) -> u64 {
-        self.fill.evicted
-    }
-
-    /// Returns how many requests were admitted from keys that had no room and were counted together.
-    pub fn overflowed(&self) -> u64 {
-        self.fill.overflowed
     }
 }
