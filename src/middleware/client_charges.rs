@@ -42,6 +42,10 @@ impl Reads for Supposed<'_> {
         self.reading.finding
     }
 
+    fn is_whole(&self) -> bool {
+        true
+    }
+
     fn plain_key(&self) -> Option<Key> {
         self.key.or_else(|| self.reading.plain_key())
     }
@@ -70,7 +74,7 @@ impl Enforcer {
             let charges = limiter.charges_for(readings, purpose, &mut ());
             charges.unwrap_or_default()
         };
-        let its = ClientCharges::new(limiter, charges(Purpose::Amend));
+        let its = ClientCharges::new(limiter, charges(Purpose::Manage));
         if limiter.groups().next().is_none() {
             return its;
         }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
-use tower_ratelimit::plan::{KeyLimits, Plan, Plans};
+use tower_ratelimit::plan::{KeyLimits, Plan, Plans, Resolved, Resolver};
 use tower_ratelimit::policy::{Fair, Mode, Penalty};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, ConfigError, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
@@ -268,6 +268,91 @@ fn an_operator_blocks_no_crowd_in_place_of_a_tenant() {
     assert!(is_blocked(&limiter, "mallory"));
     assert!(!is_blocked(&known, "ann"));
     limiter.unblock(unverified).now();
+}
+
+/// While a resolver fails, a request is one of all unverified tenants, and so is what it costs in the end. A block is of the tenant that is
+/// named.
+#[tokio::test(start_paused = true)]
+async fn what_is_settled_while_a_resolver_fails_is_of_all_unverified_tenants() {
+    let unverified = Key::branch(Key::GLOBAL, &[Key::MISSING]);
+    let made = |clock: &ManualClock| {
+        let fair = Fair::new().unverified_together();
+        let policy = Policy::new("upstream", TokenBucket::per_second(10).burst(40)).fair(fair);
+        let away = |_: Key| async { Err::<Resolved, _>(std::io::Error::other("away")) };
+        let builder = builder(policy, clock).plans_by_name(Plans::new([Plan::new("known")]));
+        let resolver = Resolver::new(away);
+        builder
+            .resolver(resolver, |key| Some(*key))
+            .build()
+            .unwrap()
+    };
+    // What another one may take, after an answer that costs more than its request.
+    let left = async |key: Key, is_known: bool| {
+        let clock = ManualClock::new();
+        let limiter = made(&clock);
+        let known = limiter.plan("known");
+        assert!(known.check(tenant("bob"), 1).await.unwrap().is_allowed());
+        assert!(limiter.check(tenant("ann"), 1).await.unwrap().is_allowed());
+        let settles = if is_known { &known } else { &limiter };
+        settles.settle(key, 36).await.unwrap();
+        clock.advance(Duration::from_millis(900));
+        let mut taken = 0;
+        for _ in 0..20 {
+            let decision = known.check(tenant("bob"), 1).await.unwrap();
+            taken += u32::from(decision.is_allowed());
+        }
+        taken
+    };
+    let of_all = left(unverified, false).await;
+    assert_eq!(left(tenant("ann"), false).await, of_all);
+    assert_ne!(left(tenant("ann"), true).await, of_all);
+
+    let limiter = made(&ManualClock::new());
+    let known = limiter.plan("known");
+    limiter.block(tenant("ann"), HOUR).await.unwrap();
+    let blocked = async |limiter: &Limiter, name: &str| {
+        let decision = limiter.peek(tenant(name), 1).await.unwrap();
+        decision.binding().unwrap().1.is_blocked()
+    };
+    assert!(blocked(&known, "ann").await);
+    assert!(!blocked(&limiter, "mallory").await);
+}
+
+/// What a resolver finds of a tenant is a plan, and so a weight. A limit that it finds is not that of the tenant, which is then known.
+#[tokio::test(start_paused = true)]
+async fn a_resolver_makes_tenants_known() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().weight("pro", 4).unverified_together();
+    let policy = Policy::new("upstream", TokenBucket::per_second(100)).fair(fair);
+    let source = Resolver::new(|name: String| async move {
+        let limits = Plan::new("own").limit("upstream", TokenBucket::per_second(1));
+        Ok::<_, std::io::Error>(match name.as_str() {
+            "pro" => Resolved::Plan("pro".into()),
+            "own" => Resolved::Limits(limits),
+            _ => Resolved::NotFound,
+        })
+    });
+    let names = ["pro", "own", "x", "y"];
+    let plans = Plans::new([Plan::new("free"), Plan::new("pro")]);
+    let builder = builder(policy, &clock).plans_by_name(plans);
+    let name_of = move |key: &Key| {
+        let mut names = names.into_iter();
+        names.find(|name| *key == tenant(*name)).map(str::to_owned)
+    };
+    let limiter = builder.resolver(source, name_of).build().unwrap();
+    let mut had = [0; 4];
+    for step in 0..20_000 {
+        clock.advance(Duration::from_millis(1));
+        for (name, had) in names.into_iter().zip(&mut had) {
+            let passed = limiter.check(tenant(name), 1).await.unwrap().is_allowed();
+            *had += u32::from(passed && step >= 2_000);
+        }
+    }
+    // 18 seconds of 100 units, by weights of 4, 1, and 1 for both that are not known.
+    let [pro, own, x, y] = had;
+    assert!((1_150..=1_250).contains(&pro), "{had:?}");
+    assert!((280..=320).contains(&own), "{had:?}");
+    assert!((280..=320).contains(&(x + y)), "{had:?}");
 }
 
 #[test]
