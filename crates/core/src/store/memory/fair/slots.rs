@@ -162,7 +162,7 @@ impl SlotSeat<'_> {
     /// Notes that the request was not for this limit to decide.
     pub(in crate::store::memory) fn pass_by(&mut self) {
         if let Some((tenant, _)) = self.asked {
-            self.with_holders(|holders| holders.pass_by(tenant));
+            self.with_holders(|holders| holders.pass_by(tenant, &scale));
         }
     }
 
@@ -176,6 +176,7 @@ impl SlotSeat<'_> {
         let after = holders.len();
         shard.tenants = shard.tenants + after - before;
         Some(answer)
+        let scale = self.scale;
     }
 }
 
