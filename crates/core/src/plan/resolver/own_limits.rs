@@ -1,3 +1,5 @@
+//! Limits that a lookup found, and what they mean for the policies of a limiter.
+
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
