@@ -21,8 +21,9 @@ use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{KeyLimits, Plan, Plans, Resolved, Resolver};
 use tower_ratelimit::policy::{Fair, Mode, Penalty};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, ConfigError, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog, TokenBucket,
+    Algorithm, AnchoredWindow, Concurrency, ConfigError, FixedWindow, Gcra, LeakyBucket,
+    LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog,
+    TokenBucket,
 };
 
 use super::HOUR;
@@ -353,6 +354,53 @@ async fn a_resolver_makes_tenants_known() {
     assert!((1_150..=1_250).contains(&pro), "{had:?}");
     assert!((280..=320).contains(&own), "{had:?}");
     assert!((280..=320).contains(&(x + y)), "{had:?}");
+}
+
+/// What an operator sees of a limit that is divided.
+#[test]
+fn an_inspection_tells_the_share_of_a_tenant_among_those_that_are_active() {
+    for algorithm in [
+        TokenBucket::per_second(100).into(),
+        Algorithm::from(Concurrency::of(7)),
+    ] {
+        let clock = ManualClock::new();
+        let fair = Fair::new().weight("pro", 4);
+        let policy = Policy::new("upstream", algorithm).fair(fair);
+        let plain = Policy::new("plain", FixedWindow::per_day(9));
+        let plans = Plans::new([Plan::new("free"), Plan::new("pro")]);
+        let builder = builder(policy, &clock).policy(plain).plans_by_name(plans);
+        let limiter = builder.build_local().unwrap();
+        let pro = limiter.plan("pro");
+        let told = |limiter: &LocalLimiter, name: &str| {
+            let inspection = limiter.inspect(tenant(name)).now();
+            let shares: Vec<_> = inspection.shares().collect();
+            let [("upstream", share)] = shares[..] else {
+                panic!("{shares:?}");
+            };
+            let told = (share.tenants(), share.to_string(), inspection.to_string());
+            let (weight, weights) = told.1.split_once('/').unwrap();
+            assert_eq!(weight, share.weight().to_string());
+            let whole = share.of_limit() * weights.parse::<f64>().unwrap();
+            assert!((whole - f64::from(share.weight())).abs() < 1e-9, "{told:?}");
+            told
+        };
+        let (tenants, share, text) = told(&limiter, "ann");
+        assert_eq!((tenants, &*share), (1, "1/1"));
+        assert!(text.contains("No other tenant is active."), "{text}");
+        let holds = ["ann", "bob"].map(|name| limiter.reserve(tenant(name), 1).now());
+        let hold = pro.reserve(tenant("pro"), 1).now();
+        let (tenants, share, text) = told(&pro, "pro");
+        assert_eq!((tenants, &*share), (3, "4/6"), "{algorithm} {text}");
+        let sentence = "With it, 3 tenants are active: its share is 4/6, by a weight of 4.";
+        assert!(text.contains(sentence), "{text}");
+        assert_eq!(told(&limiter, "ann").1, "1/6");
+        // To look makes nobody active, and who has not asked lately is not.
+        let keys = |policy: usize| limiter.snapshot().policies[policy].keys.unwrap().tenants;
+        assert_eq!([keys(0), keys(1)], [Some(3), None]);
+        drop((holds, hold));
+        clock.advance(Duration::from_millis(1_001));
+        assert_eq!(told(&limiter, "ann").0, 1);
+    }
 }
 
 #[test]

@@ -235,6 +235,19 @@ impl Holders {
         self.share_of(place.and_then(|place| self.tenants.get(*place)), scale)
     }
 
+    /// Returns the weights of the tenants but this one that have asked lately.
+    pub(super) fn active_beside(
+        &self,
+        name: u64,
+        now: Micros,
+        scale: &SlotScale,
+    ) -> impl Iterator<Item = u32> {
+        let active_for = scale.active_for;
+        let others = self.tenants.iter().filter(move |it| it.name != name);
+        let active = others.filter(move |it| now.saturating_sub(it.seen) <= active_for);
+        active.map(|it| it.weight)
+    }
+
     /// Counts the slots of a request that has passed, of the tenant at this place.
     pub(super) fn take(&mut self, place: usize, slots: u32, scale: &SlotScale) {
         let name = self.tenants[place].name;
