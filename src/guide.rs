@@ -41,6 +41,9 @@ pub mod either_or {}
 #[doc = include_str!("../docs/fair.md")]
 pub mod fair {}
 
+#[doc = include_str!("../docs/together.md")]
+pub mod together {}
+
 #[doc = include_str!("../docs/waiting.md")]
 pub mod waiting {}
 

@@ -43,6 +43,10 @@ impl Reads for Supposed<'_> {
         self.reading.finding
     }
 
+    fn is_whole(&self) -> bool {
+        true
+    }
+
     fn plain_key(&self) -> Option<Key> {
         self.key.or_else(|| self.reading.plain_key())
     }
@@ -74,7 +78,7 @@ impl Enforcer {
                 Err(_) => Charges::new(),
             }
         };
-        let its = ClientCharges::new(limiter, charges(Purpose::Amend));
+        let its = ClientCharges::new(limiter, charges(Purpose::Manage));
         if limiter.groups().next().is_none() {
             return its;
         }

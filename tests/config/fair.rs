@@ -7,8 +7,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::key::Head;
+use tower_ratelimit::plan::{Resolved, Resolver};
 use tower_ratelimit::{ManualClock, MemoryStore, SharedStore};
-use tower_ratelimit_config::{Config, Format};
+use tower_ratelimit_config::{Config, Explained, Format};
 
 use crate::scene::{config, get, layer, mistakes, now, send};
 use crate::support::items::Map;
@@ -197,6 +199,51 @@ unverified = "together"
 "#;
     let told = mistakes(without_plans).join("\n");
     assert!(told.contains("declare the plans"), "{told}");
+}
+
+#[test]
+fn check_and_explain_say_that_a_limit_is_divided() {
+    let config = config(FAIR);
+    let says = |explained: &Explained| explained.rows()[0].says().to_owned();
+    let divided = "token-bucket 10/hour, divided among tenants";
+    assert_eq!(says(&config.understood()), divided);
+    let request = get("/").header("x-tenant", "ann").body(()).unwrap();
+    assert_eq!(says(&config.explain(&request, None, None)), divided);
+}
+
+/// A resolver finds the plans of tenants, and so their weights: beside one of weight 3, another one has a quarter.
+#[tokio::test(start_paused = true)]
+async fn a_resolver_goes_with_it() {
+    let resolver = Resolver::new(|name: String| async move {
+        Ok::<_, Infallible>(match name.as_str() {
+            "pia" => Resolved::plan("pro"),
+            _ => Resolved::NotFound,
+        })
+    });
+    let customer = |head: &Head<'_>| head.header("x-tenant").map(str::to_owned);
+    let builder = Config::builder().resolver("customers", resolver, customer);
+    let (of_head, _) = FAIR.split_once("[plan_of]").unwrap();
+    let text = format!("resolver = {{ function = \"customers\" }}\n{of_head}");
+    let config = builder.parse(&text, Format::Toml).unwrap();
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().clock(clock.clone());
+    let layer = config.layer_over(store).unwrap();
+    let by = async |tenant: &str| {
+        let request = get("/").header("x-tenant", tenant);
+        crate::scene::sent(&layer, request).await.status == 200
+    };
+    assert!(by("pia").await);
+    while by("ann").await {}
+    clock.advance(Duration::from_secs(2_880));
+    // Eight units came back. Six would be kept for pia, who has used one of them.
+    let mut passed = 0;
+    while by("ann").await {
+        passed += 1;
+    }
+    assert_eq!(passed, 3);
+    for _ in 0..5 {
+        assert!(by("pia").await);
+    }
 }
 
 #[test]

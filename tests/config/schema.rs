@@ -172,6 +172,10 @@ fn the_schema_refuses_each_wrong_type_that_the_reader_refuses() {
             "/policies/a",
             json!({ "levels": [{ "name": "b", "fair": "api_key" }] }),
         ),
+        (
+            "/policies/a",
+            json!({ "levels": [{ "name": "b", "unverified": "together" }] }),
+        ),
         ("/nodes", json!(-1)),
         ("/unknown", json!(1)),
     ] {

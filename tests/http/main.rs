@@ -66,6 +66,7 @@ mod states;
 mod stepped;
 mod structured;
 mod tcp;
+mod together;
 mod traffic;
 mod tree_shares;
 mod tree_states;

@@ -115,6 +115,7 @@ impl Config {
         let rows = policies.map(|(name, algorithm)| {
             let mut says = format!("{algorithm}{}", self.in_money(name, algorithm));
             self.tell_guarantee(name, &mut says);
+            self.tell_division(name, &mut says);
             self.row(name, says, &[LimitRule::Policy])
         });
         Explained {
@@ -135,6 +136,13 @@ impl Config {
     fn tell_guarantee(&self, policy: &str, says: &mut String) {
         if let Some(quota) = self.settings.guarantees.get(policy) {
             let _ = write!(says, ", {quota} guaranteed");
+        }
+    }
+
+    /// Says that the limit of a policy is divided.
+    fn tell_division(&self, policy: &str, says: &mut String) {
+        if self.settings.divided.iter().any(|name| name == policy) {
+            says.push_str(", divided among tenants");
         }
     }
 
@@ -317,6 +325,7 @@ impl Config {
                     let _ = write!(says, ", cost {}", shown(cost, unit));
                 }
                 self.tell_guarantee(policy, &mut says);
+                self.tell_division(policy, &mut says);
                 if is_shared {
                     says.push_str(", together with all requests without a key");
                 }

@@ -51,6 +51,14 @@ pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http>
     }
 }
 
+/// Returns the names of the policies whose limits are divided.
+pub(super) fn divided_of(tables: &[(String, TableAt<'_>)]) -> Vec<String> {
+    let divided = tables
+        .iter()
+        .filter(|(_, table)| table.get("fair").is_some());
+    divided.map(|(name, _)| name.clone()).collect()
+}
+
 /// Rejects a limit that is divided, where the policies together or the store do not go with that.
 pub(super) fn check(
     tables: &[(String, TableAt<'_>)],

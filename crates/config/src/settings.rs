@@ -223,6 +223,8 @@ pub(super) struct Settings {
     pub(super) depths: HashMap<String, usize>,
     /// What each key of a level is guaranteed of the level above.
     pub(super) guarantees: HashMap<String, Quota>,
+    /// The policies whose limits are divided among tenants.
+    pub(super) divided: Vec<String>,
     /// The same limits, each by the name under which the policy began.
     pub(super) states: Vec<(String, Algorithm)>,
     /// What each of them counts.
@@ -443,6 +445,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             .collect(),
         depths: depths(&policies),
         guarantees: guarantees(&policies),
+        divided: fair::divided_of(&tables),
         states: limits.clone().map(state).collect(),
         policies: limits
             .map(|policy| (policy.name().to_owned(), *policy.algorithm()))

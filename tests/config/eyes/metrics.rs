@@ -10,8 +10,11 @@ use metrics::{
     Unit, with_local_recorder,
 };
 use tower_ratelimit::observe::{Monitor, Snapshot};
+use tower_ratelimit::policy::Fair;
 use tower_ratelimit::store::Lease;
-use tower_ratelimit::{FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, RedisStore};
+use tower_ratelimit::{
+    FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, RedisStore, TokenBucket,
+};
 use tower_ratelimit_adapt::{Adapt, AdaptiveConcurrency, Steps, from_fn};
 use tower_ratelimit_config::Config;
 use tower_ratelimit_ops::metrics::Publisher;
@@ -158,6 +161,8 @@ async fn full() -> Vec<Snapshot> {
         .policy(queue)
         .build_local()
         .unwrap();
+    let divided = Policy::new("divided", TokenBucket::per_second(9)).fair(Fair::new());
+    let divided = Limiter::builder().policy(divided).build_local().unwrap();
     let port = server.port();
     let path = std::env::temp_dir().join(format!("eyes-metrics-{port}.toml"));
     let next = path.with_extension("next.toml");
@@ -172,6 +177,7 @@ async fn full() -> Vec<Snapshot> {
         over_redis.snapshot(),
         leasing.snapshot(),
         here.snapshot(),
+        divided.snapshot(),
         watched.layer().monitor().snapshot(),
     ]
 }

@@ -34,7 +34,7 @@ fn a_snapshot_has_the_names_that_the_documentation_tells() {
             "name": "mails", "algorithm": "fixed-window", "mode": "enforce", "limit": 10, "period_seconds": 60.0,
             "allowed": 1, "refused": 1, "shadow_refused": 0, "soft": 0, "uncharged": 0, "failed": 0, "skipped": 0,
             "degraded": 0, "near_limit": 1, "blocked": 0, "penalized": 0, "cost": 9, "waited": 0, "waited_seconds": 0.0, "settled": 0, "refunded": 0,
-            "keys": { "kept": 1, "most": null, "bytes": null, "forgotten": 0, "together": 0 },
+            "keys": { "kept": 1, "most": null, "bytes": null, "forgotten": 0, "together": 0, "tenants": null },
             "queue": null,
             "factor": { "factor": 1.0, "least": 0.1, "most": 1.0, "cause": null, "since": null, "signals": [] },
             "heaviest": null,

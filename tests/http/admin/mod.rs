@@ -2,6 +2,7 @@
 
 mod access;
 mod changes;
+mod fair;
 mod questions;
 mod shadow;
 mod tree;

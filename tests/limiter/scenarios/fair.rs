@@ -18,11 +18,12 @@ use std::time::Duration;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
-use tower_ratelimit::plan::{KeyLimits, Plan, Plans};
+use tower_ratelimit::plan::{KeyLimits, Plan, Plans, Resolved, Resolver};
 use tower_ratelimit::policy::{Fair, Mode, Penalty};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, ConfigError, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog, TokenBucket,
+    Algorithm, AnchoredWindow, Concurrency, ConfigError, FixedWindow, Gcra, LeakyBucket,
+    LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog,
+    TokenBucket,
 };
 
 use super::HOUR;
@@ -268,6 +269,138 @@ fn an_operator_blocks_no_crowd_in_place_of_a_tenant() {
     assert!(is_blocked(&limiter, "mallory"));
     assert!(!is_blocked(&known, "ann"));
     limiter.unblock(unverified).now();
+}
+
+/// While a resolver fails, a request is one of all unverified tenants, and so is what it costs in the end. A block is of the tenant that is
+/// named.
+#[tokio::test(start_paused = true)]
+async fn what_is_settled_while_a_resolver_fails_is_of_all_unverified_tenants() {
+    let unverified = Key::branch(Key::GLOBAL, &[Key::MISSING]);
+    let made = |clock: &ManualClock| {
+        let fair = Fair::new().unverified_together();
+        let policy = Policy::new("upstream", TokenBucket::per_second(10).burst(40)).fair(fair);
+        let away = |_: Key| async { Err::<Resolved, _>(std::io::Error::other("away")) };
+        let builder = builder(policy, clock).plans_by_name(Plans::new([Plan::new("known")]));
+        let resolver = Resolver::new(away);
+        builder
+            .resolver(resolver, |key| Some(*key))
+            .build()
+            .unwrap()
+    };
+    // What another one may take, after an answer that costs more than its request.
+    let left = async |key: Key, is_known: bool| {
+        let clock = ManualClock::new();
+        let limiter = made(&clock);
+        let known = limiter.plan("known");
+        assert!(known.check(tenant("bob"), 1).await.unwrap().is_allowed());
+        assert!(limiter.check(tenant("ann"), 1).await.unwrap().is_allowed());
+        let settles = if is_known { &known } else { &limiter };
+        settles.settle(key, 36).await.unwrap();
+        clock.advance(Duration::from_millis(900));
+        let mut taken = 0;
+        for _ in 0..20 {
+            let decision = known.check(tenant("bob"), 1).await.unwrap();
+            taken += u32::from(decision.is_allowed());
+        }
+        taken
+    };
+    let of_all = left(unverified, false).await;
+    assert_eq!(left(tenant("ann"), false).await, of_all);
+    assert_ne!(left(tenant("ann"), true).await, of_all);
+
+    let limiter = made(&ManualClock::new());
+    let known = limiter.plan("known");
+    limiter.block(tenant("ann"), HOUR).await.unwrap();
+    let blocked = async |limiter: &Limiter, name: &str| {
+        let decision = limiter.peek(tenant(name), 1).await.unwrap();
+        decision.binding().unwrap().1.is_blocked()
+    };
+    assert!(blocked(&known, "ann").await);
+    assert!(!blocked(&limiter, "mallory").await);
+}
+
+/// What a resolver finds of a tenant is a plan, and so a weight. A limit that it finds is not that of the tenant, which is then known.
+#[tokio::test(start_paused = true)]
+async fn a_resolver_makes_tenants_known() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().weight("pro", 4).unverified_together();
+    let policy = Policy::new("upstream", TokenBucket::per_second(100)).fair(fair);
+    let source = Resolver::new(|name: String| async move {
+        let limits = Plan::new("own").limit("upstream", TokenBucket::per_second(1));
+        Ok::<_, std::io::Error>(match name.as_str() {
+            "pro" => Resolved::Plan("pro".into()),
+            "own" => Resolved::Limits(limits),
+            _ => Resolved::NotFound,
+        })
+    });
+    let names = ["pro", "own", "x", "y"];
+    let plans = Plans::new([Plan::new("free"), Plan::new("pro")]);
+    let builder = builder(policy, &clock).plans_by_name(plans);
+    let name_of = move |key: &Key| {
+        let mut names = names.into_iter();
+        names.find(|name| *key == tenant(*name)).map(str::to_owned)
+    };
+    let limiter = builder.resolver(source, name_of).build().unwrap();
+    let mut had = [0; 4];
+    for step in 0..20_000 {
+        clock.advance(Duration::from_millis(1));
+        for (name, had) in names.into_iter().zip(&mut had) {
+            let passed = limiter.check(tenant(name), 1).await.unwrap().is_allowed();
+            *had += u32::from(passed && step >= 2_000);
+        }
+    }
+    // 18 seconds of 100 units, by weights of 4, 1, and 1 for both that are not known.
+    let [pro, own, x, y] = had;
+    assert!((1_150..=1_250).contains(&pro), "{had:?}");
+    assert!((280..=320).contains(&own), "{had:?}");
+    assert!((280..=320).contains(&(x + y)), "{had:?}");
+}
+
+/// What an operator sees of a limit that is divided.
+#[test]
+fn an_inspection_tells_the_share_of_a_tenant_among_those_that_are_active() {
+    for algorithm in [
+        TokenBucket::per_second(100).into(),
+        Algorithm::from(Concurrency::of(7)),
+    ] {
+        let clock = ManualClock::new();
+        let fair = Fair::new().weight("pro", 4);
+        let policy = Policy::new("upstream", algorithm).fair(fair);
+        let plain = Policy::new("plain", FixedWindow::per_day(9));
+        let plans = Plans::new([Plan::new("free"), Plan::new("pro")]);
+        let builder = builder(policy, &clock).policy(plain).plans_by_name(plans);
+        let limiter = builder.build_local().unwrap();
+        let pro = limiter.plan("pro");
+        let told = |limiter: &LocalLimiter, name: &str| {
+            let inspection = limiter.inspect(tenant(name)).now();
+            let shares: Vec<_> = inspection.shares().collect();
+            let [("upstream", share)] = shares[..] else {
+                panic!("{shares:?}");
+            };
+            let told = (share.tenants(), share.to_string(), inspection.to_string());
+            let (weight, weights) = told.1.split_once('/').unwrap();
+            assert_eq!(weight, share.weight().to_string());
+            let whole = share.of_limit() * weights.parse::<f64>().unwrap();
+            assert!((whole - f64::from(share.weight())).abs() < 1e-9, "{told:?}");
+            told
+        };
+        let (tenants, share, text) = told(&limiter, "ann");
+        assert_eq!((tenants, &*share), (1, "1/1"));
+        assert!(text.contains("No other tenant is active."), "{text}");
+        let holds = ["ann", "bob"].map(|name| limiter.reserve(tenant(name), 1).now());
+        let hold = pro.reserve(tenant("pro"), 1).now();
+        let (tenants, share, text) = told(&pro, "pro");
+        assert_eq!((tenants, &*share), (3, "4/6"), "{algorithm} {text}");
+        let sentence = "With it, 3 tenants are active: its share is 4/6, by a weight of 4.";
+        assert!(text.contains(sentence), "{text}");
+        assert_eq!(told(&limiter, "ann").1, "1/6");
+        // To look makes nobody active, and who has not asked lately is not.
+        let keys = |policy: usize| limiter.snapshot().policies[policy].keys.unwrap().tenants;
+        assert_eq!([keys(0), keys(1)], [Some(3), None]);
+        drop((holds, hold));
+        clock.advance(Duration::from_millis(1_001));
+        assert_eq!(told(&limiter, "ann").0, 1);
+    }
 }
 
 #[test]

@@ -256,6 +256,37 @@ fn requests_of_several_slots_have_their_share_beside_small_ones() {
     }
 }
 
+/// Requests of all slots, which cannot pass while one of them is held for long, keep others out for no more than their tenant's share.
+#[test]
+fn what_is_kept_in_vain_is_kept_in_the_time_of_the_tenant() {
+    let (limiter, clock) = built([policy(10)]);
+    // Her stream goes on, and she asks for no more.
+    let _held = take(&limiter, "ann", 1).unwrap();
+    let (mut held, mut had) = (Vec::new(), 0.0);
+    for step in 0..12_000_u32 {
+        clock.advance(Duration::from_millis(10));
+        if step % 50 == 0 {
+            assert!(take(&limiter, "mallory", 10).is_none());
+        }
+        if step % 10 == 0 {
+            held.clear();
+            held.extend((0..9).map_while(|_| take(&limiter, "bob", 1)));
+        }
+        had += held.len() as f64 / 12_000.0;
+    }
+    // A half of nine.
+    assert!((4.0..=5.0).contains(&had), "{had}");
+}
+
+/// Slots that are held for long come back one after the other, and are kept until they are enough.
+#[test]
+fn what_is_given_back_now_and_then_is_kept() {
+    let mut askers = vec![asker(10.0, 8.0); 5];
+    askers[0].slots = 5;
+    let had = play_under(10, &askers, (60.0, 1_260.0));
+    assert!((1.7..2.3).contains(&had[0]), "{had:?}");
+}
+
 /// Who is refused finds all slots taken, or what is left kept for tenants that are active and below their share.
 #[test]
 fn nobody_is_refused_without_a_reason() {

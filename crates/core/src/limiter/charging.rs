@@ -38,6 +38,12 @@ pub trait Reads {
     /// Returns the finding of a resolver for the request.
     fn finding(&self) -> Option<&Finding>;
 
+    /// Returns whether it has all of a request that names plans, and not only the key.
+    #[inline]
+    fn is_whole(&self) -> bool {
+        false
+    }
+
     /// Returns the key in tables, before it is hashed.
     fn plain_key(&self) -> Option<Key>;
 
@@ -83,13 +89,14 @@ impl Purpose {
     }
 
     /// Returns whether all is known of the plan of a request or of a key: if none is named, it has none. An operator names a key
-    /// without its plan, which requests may name.
-    fn knows_the_plan(self, limits: &RequestLimits, finding: Option<&Finding>) -> bool {
-        match (self, finding) {
+    /// without its plan, which requests may name. A settlement follows the charge, which was made without a plan if the lookup fails.
+    fn knows_the_plan<R: Reads>(self, limits: &RequestLimits, reads: &R) -> bool {
+        match (self, reads.finding()) {
             (Self::Decide | Self::Reserve, _) => true,
-            (_, Some(finding)) => finding.is_of_customer(),
+            (Self::Amend | Self::GiveBack, Some(finding)) => finding.is_that_of_requests(),
             (Self::Amend | Self::GiveBack, None) => !limits.has_a_resolver(),
-            (Self::Look | Self::Manage, None) => limits.name_plans(),
+            (Self::Look | Self::Manage, Some(finding)) => finding.is_of_customer(),
+            (Self::Look | Self::Manage, None) => reads.is_whole() || limits.name_plans(),
         }
     }
 
@@ -221,11 +228,12 @@ impl<L: Backend + ?Sized> Limiter<L> {
                 charge.limit = Some(own.limit);
                 charge.window = own.window;
             }
-            if let Some(weights) = &policies.weights
-                && let knows_its_plan = purpose.knows_the_plan(limits, reads.finding())
-                && weights.apply(&mut charge, &context, limits.limits(), knows_its_plan)
-            {
-                demand.key = charge.key;
+            if let Some(weights) = &policies.weights {
+                let is_found = reads.finding().is_some_and(Finding::finds_limits);
+                let knows_its_plan = !is_found && purpose.knows_the_plan(limits, reads);
+                if weights.apply(&mut charge, &context, limits.limits(), knows_its_plan) {
+                    demand.key = charge.key;
+                }
             }
         }
         let has_terms = policies.terms.are_any() && purpose.has_terms();

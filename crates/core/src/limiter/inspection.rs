@@ -11,7 +11,7 @@ use super::Limiter;
 use crate::decision::HoursNow;
 use crate::decision::{Decision, LimitRule, Outcome};
 use crate::error::StoreError;
-use crate::store::{Backend, Charge, Reply};
+use crate::store::{Backend, Charge, Reply, TenantShare};
 
 /// The state of a key under every policy; see
 /// [`Limiter::inspect`](super::Limiter::inspect).
@@ -35,6 +35,8 @@ struct BesideOutcome {
     refusals: Option<(u32, u32)>,
     /// The units that nodes have leased and not spent.
     leased: u32,
+    /// The part of the tenant, if the limit is divided and the store tells.
+    share: Option<TenantShare>,
 }
 
 impl<L: Backend + ?Sized> Limiter<L> {
@@ -58,12 +60,13 @@ impl<L: Backend + ?Sized> Limiter<L> {
                 .copied()
                 .flatten();
             let refusals = penalty.map(|of| (self.backend.refusals(charge), of));
-            (charge.policy, refusals, self.backend.leased(charge))
+            let share = self.backend.tenant_share(charge);
+            (charge.policy, refusals, self.backend.leased(charge), share)
         });
         let each: Vec<_> = each.collect();
         Reply::later(async move {
             let mut inspection = Inspection::new(peeked.await?);
-            for (policy, refusals, leased) in each {
+            for (policy, refusals, leased, share) in each {
                 let refusals = match refusals {
                     Some((count, of)) => count.await.ok().map(|count| (count, of)),
                     None => None,
@@ -72,6 +75,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
                     policy,
                     refusals,
                     leased: leased.await.unwrap_or_default(),
+                    share: share.await.unwrap_or_default(),
                 });
             }
             Ok(inspection)
@@ -131,11 +135,30 @@ impl Inspection {
         leasing.map(|it| (self.decision.name(it.policy), it.leased))
     }
 
+    /// Returns the part that the tenant has now of each limit that is [divided](crate::Policy::fair), with the name of the policy.
+    /// Policies are left out whose limit is not divided, and all of them if the store does not tell, such as Redis.
+    pub fn shares(&self) -> impl Iterator<Item = (&str, TenantShare)> {
+        let shared = self.beside.iter().filter_map(|it| Some((it, it.share?)));
+        shared.map(|(it, share)| (self.decision.name(it.policy), share))
+    }
+
     fn describe_beside(&self, policy: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut each = self.beside.iter();
         let Some(beside) = each.find(|it| self.decision.name(it.policy) == policy) else {
             return Ok(());
         };
+        if let Some(share) = beside.share {
+            match share.tenants() {
+                1 => f.write_str(" No other tenant is active.")?,
+                tenants => {
+                    let weight = share.weight();
+                    write!(
+                        f,
+                        " With it, {tenants} tenants are active: its share is {share}, by a weight of {weight}."
+                    )?;
+                }
+            }
+        }
         match beside.leased {
             0 => {}
             1 => f.write_str(" Nodes hold 1 of them.")?,

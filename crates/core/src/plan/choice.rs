@@ -15,7 +15,7 @@ pub(super) const NOT_A_LIMIT: Diagnostic = Diagnostic::new(
     "TRL020",
     "",
     "a resolver or a closure has returned a limit that does not fit its policy; the request keeps the limit that it has without it",
-    "return limits only for policies that exist, with the algorithm and the period of the policy",
+    "return limits only for policies that exist and are not divided among tenants, with the algorithm and the period of the policy",
 );
 
 /// A policy for which a rule sets a limit.
@@ -28,6 +28,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) parts: u32,
     /// The policy before it of whose limit its own is a share, if it is.
     pub(crate) share: Option<(&'a str, Share)>,
+    /// Whether it is divided among tenants, so that it is the same for all requests.
+    pub(crate) is_divided: bool,
 }
 
 /// The limit that a policy has for one request, and the rule that gave it.

@@ -66,6 +66,7 @@ impl LimitsByClosure {
             own: &self.own,
             parts: self.parts,
             share: None,
+            is_divided: false,
         };
         let Ok(choice) = choice(policy, &limit?, self.nodes) else {
             self.say();

@@ -28,6 +28,8 @@ pub(crate) struct Limited<'a> {
     pub(crate) parts: Option<u32>,
     /// The policy before it of whose limit its own is a share, if it is.
     pub(crate) share: Option<(&'a str, Share)>,
+    /// Whether it is divided among tenants.
+    pub(crate) is_divided: bool,
     /// The policy above it in its tree.
     pub(crate) above: Option<&'a str>,
     pub(crate) by_key: Option<&'a KeyLimits>,
@@ -48,6 +50,7 @@ impl<'a> Limited<'a> {
             own: self.own,
             parts: self.parts.unwrap_or(1),
             share: self.share,
+            is_divided: self.is_divided,
         }
     }
 }

@@ -373,6 +373,7 @@ mod tests {
             own: &own,
             parts: 1,
             share: None,
+            is_divided: false,
         };
         let subjects: Vec<_> = names.iter().map(|name| subject(name.as_str())).collect();
         let limits = names.iter().map(|name| (name.clone(), own));

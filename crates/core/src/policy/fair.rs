@@ -81,7 +81,8 @@ impl Fair {
     /// Counts all tenants that are in no [plan](crate::plan::Plans) by its name as one tenant, together with requests without a tenant.
     ///
     /// Otherwise a client that can choose its tenant freely, such as an API key that was not looked up, is as many tenants as it
-    /// likes. A plan is named by a closure, a table or a resolver; a default plan alone does not make a tenant known.
+    /// likes. A plan is named by a closure, a table or a resolver, and a resolver that finds limits of a tenant knows it, too; a default
+    /// plan alone does not make a tenant known.
     ///
     /// - A settlement and a refund of such a tenant are those of all of them.
     /// - A block, its end and a reset concern the key that they name, if its plan is not known from it: because requests
@@ -186,7 +187,7 @@ impl Policy {
     /// Rejects a limit that is divided, and is not the same for all requests.
     pub(crate) fn check_one_limit(&self) -> Result<(), ConfigError> {
         if self.fair.is_some() && self.limits_differ {
-            let remedy = "let no plan and no resolver set its limit, and give plans a weight, `Fair::new().weight(\"pro\", 4)`: all tenants share one limit";
+            let remedy = "let no plan set its limit, and give plans a weight, `Fair::new().weight(\"pro\", 4)`: all tenants share one limit";
             return Err(ConfigError::quoting("fair", &self.name, remedy));
         }
         Ok(())

@@ -294,6 +294,7 @@ impl Policy {
             by_closure: self.limit_by.as_ref(),
             parts: self.factor.as_ref().map(|factor| factor.most().get()),
             share: self.part.as_ref().map(|part| (&*part.of, part.share)),
+            is_divided: self.fair.is_some(),
             above: self.above(),
         }
     }

@@ -27,6 +27,8 @@ impl Policy {
         (is_resolved, is_adjustable): (bool, bool),
     ) {
         let is_spoken_of = planned.is_some_and(|planned| planned.contains(self.name.as_str()));
+        // What a resolver finds leaves a limit that is divided as it is.
+        let is_resolved = is_resolved && self.fair.is_none();
         let is_planned = is_resolved || is_spoken_of || self.has_limits_of_requests();
         // Requests of low priority have the limit without the reserve.
         self.limits_differ = is_planned || self.terms.reserve() > 0;

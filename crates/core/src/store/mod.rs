@@ -19,6 +19,7 @@ pub(crate) mod outlook;
 mod reply;
 pub(crate) mod shared;
 mod slot;
+mod tenant_share;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub use self::outlook::Outlook;
 pub use self::reply::Reply;
 pub use self::shared::{Change, Changed, Items, SharedBackend, SharedStore, Write};
 pub use self::slot::Slot;
+pub use self::tenant_share::TenantShare;
 
 use crate::algorithm::Limit;
 use crate::clock::{Clock, Micros};
@@ -216,6 +218,17 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         let _ = charge;
         Reply::Now(Ok(0))
+    }
+
+    /// Returns the part that the tenant of the key has now of a limit that is [divided](crate::Policy::fair), and makes nobody
+    /// active. `None` if the limit is not divided, or if the store does not tell.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot answer. The default is `None`.
+    fn tenant_share(&self, charge: &Charge) -> Reply<Result<Option<TenantShare>, StoreError>> {
+        let _ = charge;
+        Reply::Now(Ok(None))
     }
 
     /// Changes the state of each key under its policy, without a decision.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_ratelimit::__internal::ClientCharges;
 use tower_ratelimit::limiter::{AdjustableLimit, Inspection};
-use tower_ratelimit::store::Amendment;
+use tower_ratelimit::store::{Amendment, TenantShare};
 use tower_ratelimit::{Algorithm, ConfigError, Decision, Limiter, Outcome, StoreError};
 
 use super::handle::Handle;
@@ -161,6 +161,7 @@ pub(super) async fn inspect(handle: &Handle, question: &OfClient) -> Result<Valu
     let decision = asking.peek().await?;
     let inspection = client(handle, &question.key, 0)?.inspect().await?;
     let levels = levels(handle);
+    let shares: BTreeMap<_, _> = inspection.shares().collect();
     let policies = inspection.policies().zip(inspection.rules()).map(
         |((name, outcome), (_, rule))| {
             json!({
@@ -172,6 +173,9 @@ pub(super) async fn inspect(handle: &Handle, question: &OfClient) -> Result<Valu
                 "next_in_seconds": next(outcome).map(|next| next.as_secs_f64()),
                 "reset_in_seconds": (!outcome.is_of_slots()).then(|| outcome.reset_after().as_secs_f64()),
                 "blocked": outcome.is_blocked(),
+                "tenants": shares.get(name).map(TenantShare::tenants),
+                "share": shares.get(name).map(TenantShare::of_limit),
+                "weight": shares.get(name).map(TenantShare::weight),
                 "rule": rule.to_string(),
                 "sentence": sentence_of(&inspection, name),
             })

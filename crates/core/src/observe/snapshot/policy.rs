@@ -119,6 +119,10 @@ stats! {
         #[cfg_attr(feature = "serde", serde(rename = "together"))]
         overflowed: u64
             => counter("ratelimit_overflows_total", "Requests whose keys had no room and were counted together"),
+        /// The tenants of a limit that is [divided](crate::Policy::fair), including those that have not asked lately and are not yet
+        /// forgotten; `None` if it is not divided.
+        tenants: Option<u64>
+            => gauge("ratelimit_tenants", "Tenants of a divided limit that the store in this process keeps"),
     }
 
     /// The requests that wait under a policy.

@@ -96,6 +96,17 @@ impl Finding {
         }
     }
 
+    /// Returns whether a request that came lately, and waited for the lookup, has had the default plan as well.
+    pub(crate) fn is_that_of_requests(&self) -> bool {
+        let is_without = |why| matches!(why, Unresolved::Failed | Unresolved::NoRuntime);
+        self.is_of_customer() || matches!(self.how, Resolution::Default(why) if is_without(why))
+    }
+
+    /// Returns whether the customer was found, by limits of its own.
+    pub(crate) fn finds_limits(&self) -> bool {
+        self.limits().is_some()
+    }
+
     /// Returns the limits that were found.
     pub(in crate::plan) fn limits(&self) -> Option<&OwnLimits> {
         match self.found.as_deref()? {

@@ -1,3 +1,5 @@
+//! Limits that a lookup found, and what they mean for the policies of a limiter.
+
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,6 +40,8 @@ struct Resolvable {
     parts: u32,
     /// The index of the policy of whose limit its own is a share, if it is.
     share: Option<(usize, Share)>,
+    /// Whether it is divided among tenants, so that it keeps its own.
+    is_divided: bool,
 }
 
 impl ResolvedPolicies {
@@ -55,6 +59,7 @@ impl ResolvedPolicies {
             share: policy
                 .share
                 .and_then(|(of, share)| Some((place_of(of)?, share))),
+            is_divided: policy.is_divided,
         });
         Self {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -78,14 +83,23 @@ impl ResolvedPolicies {
 
     fn choice(&self, plan: &Plan, policy: usize) -> Option<Choice> {
         let Resolvable {
-            name, own, parts, ..
+            name,
+            own,
+            parts,
+            is_divided,
+            ..
         } = self.policies.get(policy)?;
         let limit = self.limit(plan, policy)?;
+        if *is_divided {
+            warn_once_of(&NOT_A_LIMIT, subject(plan, name));
+            return None;
+        }
         let subject_of = Subject {
             name,
             own,
             parts: *parts,
             share: None,
+            is_divided: false,
         };
         let Ok(choice) = choice(subject_of, &limit, self.nodes) else {
             warn_once_of(&NOT_A_LIMIT, subject(plan, name));

@@ -17,7 +17,9 @@ use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
 use crate::store::charged::mark;
-use crate::store::{Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, Wanted};
+use crate::store::{
+    Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, TenantShare, Wanted,
+};
 
 /// A backend whose denials this node remembers.
 ///
@@ -174,6 +176,10 @@ impl Backend for Remembering {
 
     fn leased(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         self.backend.leased(charge)
+    }
+
+    fn tenant_share(&self, charge: &Charge) -> Reply<Result<Option<TenantShare>, StoreError>> {
+        self.backend.tenant_share(charge)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {

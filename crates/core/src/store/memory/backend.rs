@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::driver::{Decision, Part, Purpose};
+use super::fair::{Division, SlotDivision};
 use super::guarantee::Guarantee;
 use super::known::{self, KnownCharge};
 use super::opened::Opened;
@@ -19,7 +20,9 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
-use crate::store::{Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, Wanted};
+use crate::store::{
+    Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, TenantShare, Wanted,
+};
 
 /// A [`MemoryStore`](super::MemoryStore) opened for a list of policies.
 pub struct MemoryBackend {
@@ -602,6 +605,20 @@ impl Backend for MemoryBackend {
         Reply::Now(Ok(counting.unwrap_or_default()))
     }
 
+    fn tenant_share(&self, charge: &Charge) -> Reply<Result<Option<TenantShare>, StoreError>> {
+        let opened = self.policies.get(charge.policy);
+        let share = opened.and_then(|opened| {
+            let root = self.probe(&charge.key.root(), 0).fingerprint;
+            let tenant = (self.seed.fingerprint(&charge.key), charge.weight);
+            let now = self.clock().now();
+            if let Some(division) = &opened.slot_division {
+                return Some(division.seat(root, tenant).share(now));
+            }
+            Some(opened.division.as_ref()?.seat(root, tenant).share(now))
+        });
+        Reply::Now(Ok(share))
+    }
+
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         Reply::Now(self.amend_now(charges, amendment))
     }
@@ -611,13 +628,17 @@ impl Backend for MemoryBackend {
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {
-        let fill = self.policies.get(policy)?.general().fill();
+        let opened = self.policies.get(policy)?;
+        let fill = opened.general().fill();
+        let of_slots = opened.slot_division.as_ref().map(SlotDivision::tenants);
+        let tenants = of_slots.or_else(|| opened.division.as_ref().map(Division::tenants));
         Some(KeyStats {
             kept: fill.keys as u64,
             most: fill.bound as u64,
             bytes: fill.bytes as u64,
             evicted: fill.evicted,
             overflowed: fill.overflowed,
+            tenants: tenants.map(|tenants| tenants as u64),
         })
     }
 

@@ -15,7 +15,9 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
-use crate::store::{Amendment, Backend, Charge, Charged, Charges, DAMAGED, Outlook, Reply, Wanted};
+use crate::store::{
+    Amendment, Backend, Charge, Charged, Charges, DAMAGED, Outlook, Reply, TenantShare, Wanted,
+};
 
 /// Asks a backend whose store may be away, and decides in its place while it is away.
 #[derive(Clone)]
@@ -81,6 +83,13 @@ impl Backend for Guard {
             return Reply::Now(Ok(0));
         }
         self.backend.leased(charge)
+    }
+
+    fn tenant_share(&self, charge: &Charge) -> Reply<Result<Option<TenantShare>, StoreError>> {
+        if self.watch.is_away(std::slice::from_ref(charge)) {
+            return Reply::Now(Ok(None));
+        }
+        self.backend.tenant_share(charge)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {

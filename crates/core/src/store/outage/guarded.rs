@@ -13,7 +13,9 @@ use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
-use crate::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Store, Wanted};
+use crate::store::{
+    Amendment, Backend, Charge, Charged, Outlook, Reply, Store, TenantShare, Wanted,
+};
 
 /// A backend, and what this node does while its store is away.
 ///
@@ -121,6 +123,13 @@ where
         match &self.guard {
             None => self.backend.leased(charge),
             Some(guard) => guard.leased(charge),
+        }
+    }
+
+    fn tenant_share(&self, charge: &Charge) -> Reply<Result<Option<TenantShare>, StoreError>> {
+        match &self.guard {
+            None => self.backend.tenant_share(charge),
+            Some(guard) => guard.tenant_share(charge),
         }
     }
 

@@ -10,6 +10,11 @@
 //! virtual time at which a tenant has used its share. A request also passes if slots are left beside what is kept for all others, or if all
 //! are free and no other tenant was refused lately.
 //!
+//! A request of several slots that is refused in turn has a *claim*: the slots that are given back are kept for it until they are enough.
+//! Slots that nobody gives back would be waited for without an end, so a claim ends when none has come back for long. After a claim that has
+//! ended without its request, the tenant *rests* until the others have had as much as was idle for it: it claims nothing meanwhile, and
+//! nothing is kept for what it was refused.
+//!
 //! The level follows from sums over the tenants of each standing. Who has changed its standing because the level has is found out when the
 //! tenant asks, and by a hand that visits all tenants in turn, a few with each request.
 
@@ -40,13 +45,27 @@ pub(super) struct Holders {
     sums: Sums,
     /// How many tenants have been refused lately.
     waiting: usize,
-    /// The tenant whose request of several slots has others wait until so many are free.
-    claimant: Option<(u64, u32)>,
+    /// The request of several slots that has others wait until so many are free.
+    claim: Option<Claim>,
+    /// The slots that all tenants hold.
+    held: u32,
     tenants: Vec<Holder>,
     places: HashMap<u64, usize, RandomState>,
     /// The next tenant to visit, and how many visits are due.
     hand: usize,
     due: f64,
+}
+
+/// A request of a tenant for which slots are kept.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    name: u64,
+    slots: u32,
+    began: Micros,
+    /// When a slot was last given back.
+    since: Micros,
+    /// The time for which slots were idle for it, in microseconds of one slot.
+    idle: f64,
 }
 
 /// The tenants of each standing together.
@@ -79,6 +98,8 @@ struct Holder {
     refused: Micros,
     /// Whether it was refused lately.
     waits: bool,
+    /// Until when it claims no slots.
+    rests: Micros,
     /// The most slots that it has held in this span, which began then, and in the one before.
     most: [u32; 2],
     span: Micros,
@@ -115,6 +136,9 @@ pub(in crate::store::memory) struct SlotShare {
 
 /// How many tenants a request visits beside its own, at least.
 const VISITS: f64 = 2.0;
+
+/// For how many times of `active_for` a claim waits for a slot that is given back.
+const PATIENCE: f64 = 5.0;
 
 /// The virtual time that is counted to: 18 minutes of one tenant.
 const LATEST: f64 = (1 << 30) as f64;
@@ -178,7 +202,10 @@ impl OfOneKey for Holders {
         let weights = self.sums.hungry_weights + self.sums.full_weights;
         let longest = debts.fold(0.0, f64::max) * in_slots(weights.max(1));
         away > scale.active_for
-            && self.tenants.iter().all(|it| it.held == 0)
+            && self
+                .tenants
+                .iter()
+                .all(|it| it.held == 0 && it.rests <= now)
             && in_micros(away) > longest
     }
 }
@@ -208,10 +235,29 @@ impl Holders {
         self.share_of(place.and_then(|place| self.tenants.get(*place)), scale)
     }
 
+    /// Returns the weights of the tenants but this one that have asked lately.
+    pub(super) fn active_beside(
+        &self,
+        name: u64,
+        now: Micros,
+        scale: &SlotScale,
+    ) -> impl Iterator<Item = u32> {
+        let active_for = scale.active_for;
+        let others = self.tenants.iter().filter(move |it| it.name != name);
+        let active = others.filter(move |it| now.saturating_sub(it.seen) <= active_for);
+        active.map(|it| it.weight)
+    }
+
     /// Counts the slots of a request that has passed, of the tenant at this place.
     pub(super) fn take(&mut self, place: usize, slots: u32, scale: &SlotScale) {
         let name = self.tenants[place].name;
-        self.claimant = self.claimant.filter(|(claimant, _)| *claimant != name);
+        match self.claim.filter(|claim| claim.name == name) {
+            // It has what was kept for it.
+            Some(claim) if slots >= claim.slots => self.claim = None,
+            Some(_) => self.end_claim(scale),
+            None => {}
+        }
+        self.held = self.held.saturating_add(slots);
         self.change(place, scale, |tenant| {
             tenant.held = tenant.held.saturating_add(slots);
         });
@@ -225,15 +271,26 @@ impl Holders {
         scale: &SlotScale,
     ) {
         if slots > scale.limit {
-            return self.pass_by(place);
+            return self.pass_by(place, scale);
         }
         let at = self.at;
         let name = self.tenants[place].name;
-        let is_claimant = self.claimant.is_none_or(|(claimant, _)| claimant == name);
-        if is_claimant {
-            // A single slot is kept by the level.
-            let is_its_turn = slots > 1 && (share.is_next || slots <= share.whole);
-            self.claimant = is_its_turn.then_some((name, slots));
+        // A single slot is kept by the level.
+        let is_its_turn =
+            slots > 1 && self.tenants[place].rests <= at && (share.is_next || slots <= share.whole);
+        match &mut self.claim {
+            Some(claim) if claim.name != name => {}
+            Some(claim) if is_its_turn => claim.slots = slots,
+            Some(_) => self.end_claim(scale),
+            none => {
+                *none = is_its_turn.then_some(Claim {
+                    name,
+                    slots,
+                    began: at,
+                    since: at,
+                    idle: 0.0,
+                });
+            }
         }
         self.change(place, scale, |tenant| {
             tenant.refused = at;
@@ -242,9 +299,11 @@ impl Holders {
     }
 
     /// Notes that a request of the tenant at this place was not for this limit to decide, so that the tenant does not wait for room.
-    pub(super) fn pass_by(&mut self, place: usize) {
+    pub(super) fn pass_by(&mut self, place: usize, scale: &SlotScale) {
         let name = self.tenants[place].name;
-        self.claimant = self.claimant.filter(|(claimant, _)| *claimant != name);
+        if self.claim.is_some_and(|claim| claim.name == name) {
+            self.end_claim(scale);
+        }
     }
 
     /// Counts slots that a request of this tenant has given back.
@@ -257,8 +316,30 @@ impl Holders {
             if let Some(place) = place.filter(|_| left > 0) {
                 let given = left.min(self.tenants[place].held);
                 left -= given;
+                self.held = self.held.saturating_sub(given);
                 self.change(place, scale, |tenant| tenant.held -= given);
             }
+        }
+        let at = self.at;
+        if let Some(claim) = &mut self.claim
+            && left < slots
+        {
+            claim.since = at;
+        }
+    }
+
+    /// Lets others have the slots that were kept for a request, until its tenant has had no more than its share.
+    fn end_claim(&mut self, scale: &SlotScale) {
+        let Some(claim) = self.claim.take() else {
+            return;
+        };
+        let pace = self.sums.pace(scale.limit) * f64::from(scale.limit.max(1));
+        if let Some(&place) = self.places.get(&claim.name) {
+            let tenant = &mut self.tenants[place];
+            let due = claim.idle / f64::from(tenant.weight) / pace.max(ROUNDED);
+            let passed = self.at.saturating_sub(claim.began);
+            let rest = in_whole_micros(due).saturating_sub(passed);
+            tenant.rests = self.at.saturating_add(rest);
         }
     }
 
@@ -272,7 +353,7 @@ impl Holders {
         let whole = rounded_down(below + ROUNDED);
         let is_late = tenant.is_some_and(|it| it.tag > self.virtual_time + ROUNDED);
         let own = tenant.map_or(OTHERS, |it| it.name);
-        let claimed = self.claimant.filter(|(name, _)| *name != own);
+        let claimed = self.claim.filter(|claim| claim.name != own);
         SlotShare {
             whole,
             in_turn: if is_late {
@@ -286,7 +367,7 @@ impl Holders {
                 // The level has them share all that is free.
                 _ => u32::MAX,
             },
-            claimed: claimed.map_or(0, |(_, slots)| slots),
+            claimed: claimed.map_or(0, |claim| claim.slots),
             is_contended: self.waiting > usize::from(tenant.is_some_and(|it| it.waits)),
             limit: scale.limit,
         }
@@ -299,6 +380,10 @@ impl Holders {
         }
         let passed = in_micros(now.saturating_sub(self.at));
         self.at = now;
+        if let Some(claim) = &mut self.claim {
+            let free = scale.limit.saturating_sub(self.held);
+            claim.idle += passed * f64::from(free.min(claim.slots));
+        }
         self.virtual_time += passed * self.sums.pace(scale.limit);
         if self.virtual_time > LATEST {
             self.begin_anew();
@@ -312,13 +397,15 @@ impl Holders {
             self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
             self.visit(self.hand, scale);
         }
-        let is_away = |(name, _): (u64, u32)| {
-            let place = self.places.get(&name);
+        let is_over = |claim: Claim| {
+            let place = self.places.get(&claim.name);
             let seen = place.map(|place| self.tenants[*place].seen);
-            seen.is_none_or(|seen| now.saturating_sub(seen) > scale.active_for)
+            let is_away = seen.is_none_or(|seen| now.saturating_sub(seen) > scale.active_for);
+            let waited = in_micros(now.saturating_sub(claim.since));
+            is_away || waited > PATIENCE * in_micros(scale.active_for)
         };
-        if self.claimant.is_some_and(is_away) {
-            self.claimant = None;
+        if self.claim.is_some_and(is_over) {
+            self.end_claim(scale);
         }
     }
 
@@ -332,9 +419,14 @@ impl Holders {
                 &mut tenant.refused,
                 &mut tenant.settled,
                 &mut tenant.span,
+                &mut tenant.rests,
             ] {
                 *moment = moment.saturating_sub(by);
             }
+        }
+        if let Some(claim) = &mut self.claim {
+            claim.began = claim.began.saturating_sub(by);
+            claim.since = claim.since.saturating_sub(by);
         }
         self.at = now;
     }
@@ -373,6 +465,7 @@ impl Holders {
             seen: self.at,
             refused: self.at,
             waits: false,
+            rests: Micros::ZERO,
             most: [0; 2],
             span: self.at,
         });
@@ -404,7 +497,7 @@ impl Holders {
     fn visit(&mut self, place: usize, scale: &SlotScale) {
         self.change(place, scale, |_| {});
         let tenant = &self.tenants[place];
-        let is_late = tenant.tag > self.virtual_time;
+        let is_late = tenant.tag > self.virtual_time || tenant.rests > self.at;
         if tenant.standing == Standing::Away && tenant.held == 0 && !is_late {
             self.places.remove(&tenant.name);
             self.tenants.swap_remove(place);
@@ -457,7 +550,7 @@ impl Holder {
     fn stand(&mut self, share: f64, now: Micros, scale: &SlotScale) {
         self.standing = if now.saturating_sub(self.seen) > scale.active_for {
             Standing::Away
-        } else if !self.waits && f64::from(self.wants) <= share + ROUNDED {
+        } else if !(self.waits && self.rests <= now) && f64::from(self.wants) <= share + ROUNDED {
             Standing::Sated
         } else if f64::from(self.held) > share + ROUNDED {
             Standing::Full
@@ -524,6 +617,15 @@ impl Sums {
 )]
 fn in_micros(time: Micros) -> f64 {
     time.get() as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time that is too long is cut, and one below 0 is 0"
+)]
+fn in_whole_micros(time: f64) -> Micros {
+    Micros::new(time as u64)
 }
 
 #[expect(

@@ -17,8 +17,8 @@ use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcome;
 use crate::policy::Fair;
-use crate::store::Amendment;
 use crate::store::hashed::Hashed;
+use crate::store::{Amendment, TenantShare};
 
 pub(super) use self::holders::SlotShare;
 pub(super) use self::shares::Scale;
@@ -123,6 +123,13 @@ impl Division {
         Some(Self { scale, tenants })
     }
 
+    /// Returns how many tenants are kept.
+    pub(super) fn tenants(&self) -> usize {
+        let shards = self.tenants.shards.iter();
+        let shards = shards.map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
+        shards.map(|shard| shard.tenants).sum()
+    }
+
     /// Locks the tenants of a shared key. The keys are fingerprints.
     pub(super) fn seat(&self, root: u64, (tenant, weight): (u64, u8)) -> Seat<'_> {
         #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
@@ -217,6 +224,13 @@ impl Seat<'_> {
         }
     }
 
+    /// Returns the part of the tenant beside those that are active.
+    pub(super) fn share(&self, now: Micros) -> TenantShare {
+        let shares = self.place.map(|place| &self.shard.each[place].1);
+        let weights = shares.map(|shares| shares.active_beside(self.tenant, now, &self.scale));
+        beside(self.weight, weights.into_iter().flatten())
+    }
+
     /// Follows the end of a request.
     pub(super) fn conclude(&mut self, ending: Ending, cost: u32) {
         let (asked, scale) = (self.asked, self.scale);
@@ -234,6 +248,16 @@ impl Seat<'_> {
         let place = self.place?;
         Some(&mut self.shard.each[place].1)
     }
+}
+
+/// Returns the part of a tenant of this weight beside others of these weights.
+fn beside(weight: u32, others: impl Iterator<Item = u32>) -> TenantShare {
+    let (mut tenants, mut weights) = (0_u32, 0_u64);
+    for other in others {
+        tenants += 1;
+        weights += u64::from(other);
+    }
+    TenantShare::beside(weight, tenants, weights)
 }
 
 impl OfOneKey for Shares {

@@ -388,6 +388,19 @@ impl Shares {
         }
     }
 
+    /// Returns the weights of the tenants but this one that have asked lately.
+    pub(in crate::store::memory) fn active_beside(
+        &self,
+        name: u64,
+        now: Micros,
+        scale: &Scale,
+    ) -> impl Iterator<Item = u32> {
+        let active_for = scale.active_for;
+        let others = self.tenants.iter().filter(move |it| it.name != name);
+        let active = others.filter(move |it| now.saturating_sub(it.seen) <= active_for);
+        active.map(|it| it.weight)
+    }
+
     fn active(&self) -> u64 {
         self.accruing + self.sated
     }

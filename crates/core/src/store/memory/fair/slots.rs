@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ahash::RandomState;
 
 use super::holders::{Holders, SlotScale, SlotShare};
-use super::{OfOneKey, SHARDS, Shard};
+use super::{OfOneKey, SHARDS, Shard, beside};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::policy::Fair;
-use crate::store::Slot;
+use crate::store::{Slot, TenantShare};
 
 /// The tenants of a policy on concurrency.
 #[derive(Debug)]
@@ -70,6 +70,13 @@ impl SlotDivision {
             tenants: fair.tenants(),
         };
         Some(Self { scale, tenants })
+    }
+
+    /// Returns how many tenants are kept.
+    pub(in crate::store::memory) fn tenants(&self) -> usize {
+        let shards = self.tenants.shards.iter();
+        let shards = shards.map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
+        shards.map(|shard| shard.all.tenants).sum()
     }
 
     /// Locks the tenants of a shared key. The keys are fingerprints.
@@ -141,6 +148,14 @@ impl SlotSeat<'_> {
         )
     }
 
+    /// Returns the part of the tenant beside those that are active.
+    pub(in crate::store::memory) fn share(&self, now: Micros) -> TenantShare {
+        let (tenant, weight) = self.tenant;
+        let holders = self.shard.all.of_key(self.root);
+        let weights = holders.map(|holders| holders.active_beside(tenant, now, &self.scale));
+        beside(weight, weights.into_iter().flatten())
+    }
+
     /// Counts the slots of the request, which has passed.
     pub(in crate::store::memory) fn take(&mut self, slot: Option<Slot>, slots: u32) {
         let scale = self.scale;
@@ -161,8 +176,9 @@ impl SlotSeat<'_> {
 
     /// Notes that the request was not for this limit to decide.
     pub(in crate::store::memory) fn pass_by(&mut self) {
+        let scale = self.scale;
         if let Some((tenant, _)) = self.asked {
-            self.with_holders(|holders| holders.pass_by(tenant));
+            self.with_holders(|holders| holders.pass_by(tenant, &scale));
         }
     }
 
