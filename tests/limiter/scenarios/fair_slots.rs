@@ -278,6 +278,32 @@ fn what_is_kept_in_vain_is_kept_in_the_time_of_the_tenant() {
     assert!((4.0..=5.0).contains(&had), "{had}");
 }
 
+/// A limit that a reload lowers below what is held leaves nothing to share, and a claim that ends then is not held against its tenant for ever.
+#[test]
+fn a_claim_that_ends_under_a_lower_limit_is_made_again() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().clock(clock.clone());
+    let made = |slots: u32| {
+        let builder = Limiter::builder().policy(policy(slots));
+        builder.store(store.clone()).build_local().unwrap()
+    };
+    let (high, low) = (made(10), made(4));
+    // Her stream goes on, and she asks for no more.
+    let held = take(&high, "ann", 5).unwrap();
+    for _ in 0..51 {
+        assert!(take(&high, "mallory", 10).is_none());
+        clock.advance(Duration::from_millis(100));
+    }
+    assert!(take(&low, "bob", 1).is_none());
+    drop(held);
+    clock.advance(Duration::from_secs(60));
+    let one = take(&high, "bob", 1).unwrap();
+    assert!(take(&high, "mallory", 10).is_none());
+    assert!(take(&high, "bob", 1).is_none(), "nine are kept for mallory");
+    drop(one);
+    assert!(take(&high, "mallory", 10).is_some());
+}
+
 /// Slots that are held for long come back one after the other, and are kept until they are enough.
 #[test]
 fn what_is_given_back_now_and_then_is_kept() {

@@ -333,11 +333,13 @@ impl Holders {
         let Some(claim) = self.claim.take() else {
             return;
         };
-        let pace = self.sums.pace(scale.limit) * f64::from(scale.limit.max(1));
+        let (left, weights) = self.sums.shared(scale.limit);
         if let Some(&place) = self.places.get(&claim.name) {
             let tenant = &mut self.tenants[place];
-            let due = claim.idle / f64::from(tenant.weight) / pace.max(ROUNDED);
             let passed = self.at.saturating_sub(claim.began);
+            // A lower limit may have left nothing.
+            let all_was_idle_for = (claim.idle / left).min(in_micros(passed));
+            let due = all_was_idle_for * weights / f64::from(tenant.weight);
             let rest = in_whole_micros(due).saturating_sub(passed);
             tenant.rests = self.at.saturating_add(rest);
         }
@@ -571,11 +573,19 @@ impl Sums {
 
     /// Returns how fast virtual time goes on: by the part of the limit that tenants share which want more than they have.
     fn pace(&self, limit: u32) -> f64 {
-        let left = u64::from(limit).saturating_sub(self.sated + self.away);
-        match self.hungry_weights + self.full_weights {
-            0 => 1.0,
-            weights => in_slots(left) / f64::from(limit.max(1)) / in_slots(weights),
+        let (left, weights) = self.shared(limit);
+        if weights > 0.0 {
+            left / f64::from(limit.max(1)) / weights
+        } else {
+            1.0
         }
+    }
+
+    /// Returns the slots that tenants share which want more than they have, and the weights of these.
+    fn shared(&self, limit: u32) -> (f64, f64) {
+        let left = u64::from(limit).saturating_sub(self.sated + self.away);
+        let weights = self.hungry_weights + self.full_weights;
+        (in_slots(left), in_slots(weights))
     }
 
     fn count_out(&mut self, tenant: &Holder) {
