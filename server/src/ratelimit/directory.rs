@@ -10,8 +10,9 @@ use std::sync::Arc;
 use tower_ratelimit_config::__internal::{Notes, SourceText};
 use tower_ratelimit_config::{DescriptorLimit, FileError};
 
-use super::domain::{Domain, Open};
+use super::domain::Domain;
 use super::file::{self, LARGEST};
+use super::limiters::Opening;
 use super::statistics::Statistics;
 use super::tables;
 use crate::limits::Limits;
@@ -169,13 +170,15 @@ fn read(path: &Path) -> Result<String, String> {
 impl Domains {
     pub(super) fn open(
         texts: &Texts,
-        open: &Open,
-        charges_refused: bool,
+        opening: Opening<'_>,
         statistics: &Statistics,
+        before: Option<&Self>,
     ) -> Result<Self, Mistakes> {
         let domains = texts.domains(statistics)?.into_iter().map(|file| {
             let name = file.name.clone();
-            let opened = Domain::open(file, open, charges_refused);
+            let before = before.and_then(|before| before.get(&name));
+            let periods = before.map_or_else(Vec::new, |domain| domain.limiters().periods());
+            let opened = Domain::open(file, opening, &periods);
             let opened = opened.map_err(|error| Mistakes::of(format!("domain {name:?}: {error}")));
             Ok((name, opened?))
         });
@@ -185,8 +188,9 @@ impl Domains {
     /// Follows the number of nodes that share the store.
     pub(super) fn follow_nodes(&self) {
         for domain in self.0.values() {
-            if let Some(standby) = &domain.standby {
-                standby.follow(&domain.limiter);
+            let limiters = domain.limiters();
+            if let Some(standby) = &limiters.standby {
+                standby.follow(&limiters.limiter);
             }
         }
     }

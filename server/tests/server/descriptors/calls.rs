@@ -195,12 +195,15 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
     };
     let tenant = || request(vec![descriptor(&[("tenant", "gold")])]);
     let own = descriptor(&[("any", "x")]).under(8, RateLimitUnit::Hour);
+    let mut of_two_hours = own.clone();
+    of_two_hours.limit.as_mut().unwrap().unit_multiplier = Some(2);
     let late = NoAnswer::Unavailable("the store has not answered in time".to_owned());
     let begun = Instant::now();
-    // This node has a quarter of each limit,.
+    // This node has a quarter of each limit.
     for (limit, question, passing) in [
         ("requests_per_unit: 8", tenant(), 2),
         ("requests_per_unit: 8", request(vec![own]), 2),
+        ("requests_per_unit: 8", request(vec![of_two_hours]), 2),
         ("requests_per_unit: 8, settles: true", tenant(), 2),
         ("requests_per_unit: 8, on_store_failure: allow", tenant(), 4),
         (
