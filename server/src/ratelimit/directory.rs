@@ -17,7 +17,7 @@ use super::statistics::Statistics;
 use super::tables;
 use crate::limits::Limits;
 
-/// The most files, and the most limits in all of them.
+/// The most files, and the most limits in all of them and in the tables.
 const MOST_FILES: usize = 1_000;
 const MOST_LIMITS: usize = 20_000;
 
@@ -117,7 +117,6 @@ impl Texts {
     pub(super) fn domains(&self, statistics: &Statistics) -> Result<Vec<file::Domain>, Mistakes> {
         let mut mistakes = Vec::new();
         let mut domains = tables::domains(self.tables.as_deref().unwrap_or_default(), statistics);
-        let mut limits = 0;
         for (path, text) in &self.files {
             let file = path.display().to_string();
             let mut wrong = |error: FileError| mistakes.push(error.to_string());
@@ -133,11 +132,12 @@ impl Texts {
                     let source = SourceText::without_secrets(&file, text);
                     wrong(FileError::of(notes, &source));
                 }
-                Ok(domain) => {
-                    domain.top.each(&mut |_| limits += 1);
-                    domains.push(domain);
-                }
+                Ok(domain) => domains.push(domain),
             }
+        }
+        let mut limits = 0;
+        for domain in &domains {
+            domain.top.each(&mut |_| limits += 1);
         }
         if limits > MOST_LIMITS {
             mistakes.push(format!(
