@@ -375,6 +375,28 @@ fn a_question_may_come_as_json() {
 }
 
 #[test]
+fn a_question_as_json_has_503_where_the_store_is_away_and_the_limit_refuses_then() {
+    let table = |more: &str| {
+        let limit = "domain = \"shop\"\nentries = [\"tenant\"]\nquota = \"9/hour\"\n";
+        format!("[[envoy]]\n{limit}{more}[store]\nredis = \"redis://127.0.0.1:1/\"\n")
+    };
+    let question =
+        r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "gold"}]}]}"#;
+    for (more, expected) in [("", 200), ("on_store_failure = \"refuse\"\n", 503)] {
+        let folder = Folder::of(&[("limits.toml", &table(more))]);
+        let server = Server::start(&[folder.0.join("limits.toml").to_str().unwrap()]);
+        let (status, body) = post(&server.clients, "/json", question);
+        assert_eq!(status, expected, "{body}");
+        let failed = u32::from(expected == 503);
+        let line = format!(
+            "ratelimitd_descriptor_failed_calls_total{{reason=\"unavailable\"}} {failed}\n"
+        );
+        let metrics = server.ops("/metrics", HOST);
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+}
+
+#[test]
 fn what_is_decided_is_counted_under_our_names_or_theirs() {
     let folder = Folder::of(&[("shop.yaml", FILE)]);
     for (names, expected) in [
