@@ -203,7 +203,11 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
     for (limit, question, passing) in [
         ("requests_per_unit: 8", tenant(), 2),
         ("requests_per_unit: 8", request(vec![own]), 2),
-        ("requests_per_unit: 8", request(vec![of_two_hours]), 2),
+        (
+            "requests_per_unit: 8",
+            request(vec![of_two_hours.clone()]),
+            2,
+        ),
         ("requests_per_unit: 8, settles: true", tenant(), 2),
         ("requests_per_unit: 8, on_store_failure: allow", tenant(), 4),
         (
@@ -221,6 +225,16 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
             }
             assert!(asking.elapsed() >= TIME, "{limit}");
         }
+    }
+    // The limiter that a new period brings knows what was counted before.
+    let (_redis, _folder, limits) = mute("requests_per_unit: 8", within(TIME));
+    for (question, passing) in [
+        (tenant(), true),
+        (tenant(), true),
+        (request(vec![of_two_hours]), true),
+        (tenant(), false),
+    ] {
+        assert_eq!(passes(&limits.ask(question, None).await.unwrap()), passing);
     }
     // The time of the call comes before that of the options.
     let (_redis, _folder, limits) = mute("requests_per_unit: 8", within(LONG));
