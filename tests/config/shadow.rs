@@ -13,7 +13,7 @@ use tower_ratelimit::key::Head;
 use tower_ratelimit::middleware::Difference;
 use tower_ratelimit::plan::{Resolved, Resolver};
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
-use tower_ratelimit_config::{Config, ShadowStatus, Watched};
+use tower_ratelimit_config::{Config, ShadowStatus, Status, Watched};
 
 use crate::folder::Folder;
 use crate::scene::{Received, get, now, send, sent};
@@ -118,7 +118,7 @@ fn it_hashes_keys_as_before_when_its_secret_was_rotated() {
     fs::write(&secret, "another-0123456789").unwrap();
     fs::write(next(&folder), format!("{hashing}# changed\n")).unwrap();
     let version = watched.reload_shadow().unwrap();
-    assert_eq!(version.status().map(|it| it.version()), Some(2));
+    assert_eq!(version.status().map(Status::version), Some(2));
     assert_eq!(send(), 429);
     assert_eq!(counts(&watched), (2, 0, 0));
 }
