@@ -221,3 +221,43 @@ pub(crate) fn warn_of_readers(flag: &str, path: &Path) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_files_are_followed_without_a_signal() {
+        let folder = std::env::temp_dir();
+        let path = |of| folder.join(format!("ratelimitd-{of}-{}.pem", std::process::id()));
+        let files = Files {
+            certificate: path("certificate"),
+            key: path("key"),
+            client_ca: None,
+        };
+        // A certificate that expires with this year.
+        let write = |year: i32| {
+            let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+            params.not_after = rcgen::date_time_ymd(year + 1, 1, 1);
+            let key = rcgen::KeyPair::generate().unwrap();
+            let certificate = params.self_signed(&key).unwrap();
+            fs::write(&files.certificate, certificate.pem()).unwrap();
+            fs::write(&files.key, key.serialize_pem()).unwrap();
+        };
+        write(2099);
+        let certificate = Certificate::read("listen", files.clone()).unwrap();
+        let following = tokio::spawn(certificate.clone().follow());
+        write(2199);
+        // The first second of 2100, and then that of 2200.
+        assert_eq!(certificate.expiration(), 4_102_444_800);
+        sleep(2 * AGAIN).await;
+        assert_eq!(certificate.expiration(), 7_258_118_400);
+        fs::write(&files.key, "no key").unwrap();
+        sleep(2 * AGAIN).await;
+        assert!(certificate.error().is_some());
+        assert_eq!(certificate.expiration(), 7_258_118_400);
+        following.abort();
+        fs::remove_file(files.certificate).unwrap();
+        fs::remove_file(files.key).unwrap();
+    }
+}

@@ -7,14 +7,15 @@ use std::fmt::Write;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::json;
 use tokio::sync::watch;
+use tower::ServiceExt;
 use tower_ratelimit::key::Head;
 use tower_ratelimit_ops::admin::{self, Access, Handle};
 use tower_ratelimit_ops::metrics::Publisher;
@@ -88,13 +89,16 @@ pub fn router(
         move || async move { status(&limits, rate_limits.as_ref(), *phase.borrow(), &servers) }
     };
     let page = Handle::from(&layer).until(draining(phase.clone()));
+    let page: Router = admin::router(page, operators.access.clone());
+    // A router that is nested has no path that ends in a slash.
+    let with_slash = page.clone().map_request(|mut request: Request| {
+        *request.uri_mut() = Uri::from_static("/");
+        request
+    });
     let for_operators = Router::new()
         .route("/status", get(status))
-        .route(
-            "/dashboard/",
-            get(|| async { Redirect::permanent("/dashboard") }),
-        )
-        .nest("/dashboard", admin::router(page, operators.access.clone()))
+        .route_service("/dashboard/", with_slash)
+        .nest("/dashboard", page)
         .layer(from_fn_with_state(operators, admit));
     Router::new()
         .route("/livez", get(|| async { "live\n" }))

@@ -9,6 +9,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::policy::Mode;
+use tower_ratelimit::{MemoryStore, RateLimitLayer};
 use tower_ratelimit_config::{Config, Watched};
 
 use crate::folder::Folder;
@@ -151,23 +152,60 @@ fn a_secret_that_moves_into_the_environment_is_the_secret_that_it_was() {
     assert_eq!(watched.config().warnings().len(), 0);
 }
 
-/// Each reload reads it again.
+/// Of two files with the same secret, each may get another one while the limits change.
 #[test]
-fn a_secret_in_a_file_that_has_changed_takes_a_restart() {
+fn a_secret_that_was_rotated_does_not_stop_the_limits_and_keys_count_on() {
     let folder = Folder::new("rotated");
-    let secret = folder.file().with_file_name("secret");
-    let write = |value: &str| fs::write(&secret, value).unwrap();
-    write("0123456789abcdef\n");
-    let text = |limit| format!("secret = {{ file = {secret:?} }}\n{}", limits(limit));
-    fs::write(folder.file(), text(10)).unwrap();
-    let watched = watched(&folder.file());
-    fs::write(folder.file(), text(20)).unwrap();
-    write("another-0123456789");
+    let secret = |name: &str| folder.file().with_file_name(name);
+    let rotate = |name: &str, to: &str| fs::write(secret(name), to).unwrap();
+    let write = |name: &str, limit: u32| {
+        let policy = format!("[policies.a]\nquota = \"{limit}/day\"\nkey = \"bearer_token\"\n");
+        let text = format!("secret = {{ file = {:?} }}\n{policy}", secret(name));
+        fs::write(folder.file(), text).unwrap();
+    };
+    rotate("one", "0123456789abcdef\n");
+    rotate("two", "0123456789abcdef");
+    let store = MemoryStore::new();
+    let read = || {
+        let builder = Config::builder().store(store.clone());
+        builder.read(folder.file()).unwrap()
+    };
+    let request = || get("/").header("authorization", "Bearer k3y");
+    let pass = |layer: &RateLimitLayer| {
+        let answers = (0..2).map(|_| send(layer, request()).status);
+        answers.filter(|status| *status == 200).count()
+    };
+    write("one", 1);
+    let watched = read().watch().unwrap();
+    assert_eq!(pass(&watched.layer()), 1);
+    rotate("one", "another-0123456789");
+    let mut limit = 1;
+    for (name, warnings) in [("one", 1), ("one", 1), ("two", 0), ("two", 1)] {
+        limit += 1;
+        write(name, limit);
+        watched.reload().unwrap();
+        let config = watched.config();
+        let told: Vec<String> = config.warnings().iter().map(ToString::to_string).collect();
+        let told: Vec<_> = told.iter().filter(|it| it.contains("behind it")).collect();
+        assert_eq!(told.len(), warnings, "{told:?}");
+        for it in told {
+            assert!(it.contains("1:10: secret: a value behind it has"), "{it}");
+        }
+        // One more than before: what the key has used counts on.
+        assert_eq!(pass(&watched.layer()), 1, "{name} {limit}");
+        if name == "two" {
+            rotate("two", "yet-another-0123456789");
+        }
+    }
+    // Another secret in the file itself is refused.
+    let text = fs::read_to_string(folder.file()).unwrap();
+    let (_, policy) = text.split_once('\n').unwrap();
+    let text = format!("secret = \"yet-another-0123456789\"\n{policy}");
+    fs::write(folder.file(), text).unwrap();
     let error = watched.reload().unwrap_err().to_string();
     assert!(error.contains("1:10: secret: it cannot change"), "{error}");
-    write("0123456789abcdef");
-    watched.reload().unwrap();
-    assert_eq!(sent_policy(&watched), policy(20));
+    // After a restart, it is another key.
+    assert_eq!(pass(&read().layer().unwrap()), 2);
 }
 
 /// Returns a file whose policy has this name, and what else is said of it.

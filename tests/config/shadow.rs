@@ -13,7 +13,7 @@ use tower_ratelimit::key::Head;
 use tower_ratelimit::middleware::Difference;
 use tower_ratelimit::plan::{Resolved, Resolver};
 use tower_ratelimit::{MemoryStore, RateLimitLayer};
-use tower_ratelimit_config::{Config, ShadowStatus, Watched};
+use tower_ratelimit_config::{Config, ShadowStatus, Status, Watched};
 
 use crate::folder::Folder;
 use crate::scene::{Received, get, now, send, sent};
@@ -94,6 +94,33 @@ fn it_refuses_nothing_tells_clients_nothing_and_charges_only_its_own_state() {
     let decision = shadow.differences()[0].decision.as_ref().unwrap();
     assert_eq!(decision.binding().unwrap().1.limit(), 1);
     assert!(shadow.to_string().contains("of 4 requests"), "{shadow}");
+}
+
+/// What it has counted under the old secret would be forgotten, and a difference that is none be told.
+#[test]
+fn it_hashes_keys_as_before_when_its_secret_was_rotated() {
+    let folder = Folder::new("shadow-rotated");
+    let secret = folder.file().with_file_name("secret");
+    fs::write(&secret, "0123456789abcdef").unwrap();
+    let policy = "[policies.a]\nquota = \"1/day\"\nkey = \"bearer_token\"\n";
+    let hashing = format!("secret = {{ file = {secret:?} }}\n{policy}");
+    fs::write(folder.file(), format!("shadow = \"next.toml\"\n{hashing}")).unwrap();
+    fs::write(next(&folder), &hashing).unwrap();
+    let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+    let send = || {
+        send(
+            &watched.layer(),
+            get("/").header("authorization", "Bearer k3y"),
+        )
+        .status
+    };
+    assert_eq!(send(), 200);
+    fs::write(&secret, "another-0123456789").unwrap();
+    fs::write(next(&folder), format!("{hashing}# changed\n")).unwrap();
+    let version = watched.reload_shadow().unwrap();
+    assert_eq!(version.status().map(Status::version), Some(2));
+    assert_eq!(send(), 429);
+    assert_eq!(counts(&watched), (2, 0, 0));
 }
 
 #[test]

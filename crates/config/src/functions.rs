@@ -6,6 +6,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::digest::Sha;
 use super::names::unknown;
 use super::own_store::OwnStore;
 use super::resolver_options::ResolverOptions;
@@ -15,7 +16,7 @@ use tower_ratelimit::algorithm::Algorithm;
 use tower_ratelimit::decision::Decision;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::factor::Class;
-use tower_ratelimit::key::{Head, Key};
+use tower_ratelimit::key::{Head, Key, Secret};
 use tower_ratelimit::policy::Ending;
 use tower_ratelimit::response::RefusalBody;
 use tower_ratelimit_adapt::{Adapt, Traffic};
@@ -32,6 +33,8 @@ pub(super) struct Functions {
     pub(super) traffic: Option<Traffic>,
     /// The sampler that is running, if the file is read again.
     pub(super) running: Option<Adapt>,
+    /// The secret that hashes keys, with its table as it is written, if the file is read again.
+    pub(super) secret: Option<(Sha, Secret)>,
 }
 
 /// What code registers under a name. Functions of two kinds may have the same name.

@@ -32,7 +32,7 @@ pub(super) fn file_is_followed(path: &std::path::Path) {
     let _ = path;
 }
 
-/// Warns operators of a secret that the store does not use yet.
+/// Warns operators of a secret that is not in use yet.
 pub(super) fn secret_has_changed(warning: &Mistake) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "tower_ratelimit::config", "{warning}");

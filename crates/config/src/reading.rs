@@ -216,6 +216,12 @@ impl ConfigBuilder {
         self
     }
 
+    /// Sets the builder up for the next version, whose keys are hashed as those of this one if it names the secret as this one does.
+    pub(super) fn hashing_as(mut self, read: &Config) -> Self {
+        self.functions.secret = read.settings.secret_in_use();
+        self
+    }
+
     /// Reads a text.
     ///
     /// # Errors

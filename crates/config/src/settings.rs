@@ -260,14 +260,19 @@ pub(super) struct Settings {
     /// The path of the file in shadow, as it is written.
     pub(super) shadow: Option<String>,
     resolver: Option<ReadResolver>,
+    /// What hashes keys.
+    secret: Option<Secret>,
     fixed: [Fixed; FIXED.len()],
 }
 
 /// The tables that cannot change while a layer is in use.
-const FIXED: [&str; 4] = [STORE_TABLE, "secret", "adapt", "concurrency"];
+const FIXED: [&str; 4] = ["store", HASHING, "adapt", "concurrency"];
 
-/// The table of which a file may say the same although a secret behind it is another one.
-pub(super) const STORE_TABLE: &str = "store";
+/// Those of which a file may say the same although what a variable or another file has for it is different.
+const FROM_ELSEWHERE: [&str; 2] = ["store", HASHING];
+
+/// The secret that hashes keys.
+const HASHING: &str = "secret";
 
 /// The value of a table that cannot change, as a digest, since it may be secret.
 #[derive(Clone, Debug)]
@@ -306,7 +311,7 @@ impl Settings {
     }
 
     fn sharing(mut self, other: &Self) -> Self {
-        // The store in use is that of the first file, whatever secret is behind its name since.
+        // What is in use is that of the first file, whatever secret is behind its name since.
         for (fixed, used) in self.fixed.iter_mut().zip(&other.fixed) {
             fixed.value = used.value;
         }
@@ -354,21 +359,36 @@ impl Settings {
         &self,
         next: &'s Self,
     ) -> impl Iterator<Item = (&'static str, Option<&'s Range<usize>>)> {
+        self.other_values(next, false)
+    }
+
+    /// Returns the tables that the next settings write as these do, and of which variables and files have something else, with their
+    /// places there.
+    pub(super) fn rotated<'s>(
+        &self,
+        next: &'s Self,
+    ) -> impl Iterator<Item = (&'static str, Option<&'s Range<usize>>)> {
+        self.other_values(next, true)
+    }
+
+    fn other_values<'s>(
+        &self,
+        next: &'s Self,
+        elsewhere: bool,
+    ) -> impl Iterator<Item = (&'static str, Option<&'s Range<usize>>)> {
         let pairs = FIXED.into_iter().zip(self.fixed.clone()).zip(&next.fixed);
-        let differing = pairs.filter(|((name, now), next)| {
-            now.value != next.value && !(*name == STORE_TABLE && now.written == next.written)
+        let differing = pairs.filter(move |((name, now), next)| {
+            let is_elsewhere = FROM_ELSEWHERE.contains(name) && now.written == next.written;
+            now.value != next.value && is_elsewhere == elsewhere
         });
         differing.map(|((name, _), next)| (name, next.span.as_ref()))
     }
 
-    /// Returns whether the next settings name the store as these do, and what variables and files have of it is different.
-    pub(super) fn has_rotated(&self, next: &Self) -> bool {
-        let (now, next) = (&self.fixed[0], &next.fixed[0]);
-        now.value != next.value && now.written == next.written
-    }
-
-    pub(super) fn place_of_the_store(&self) -> Option<&Range<usize>> {
-        self.fixed[0].span.as_ref()
+    /// Returns what hashes keys, with its table as it is written.
+    pub(super) fn secret_in_use(&self) -> Option<(Sha, Secret)> {
+        let mut fixed = FIXED.iter().zip(&self.fixed);
+        let (_, its) = fixed.find(|(name, _)| **name == HASHING)?;
+        Some((its.written?, self.secret.clone()?))
     }
 }
 
@@ -384,7 +404,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
     let (proxies, client_header) = proxies
         .map(|(proxies, forwarding, header)| ((proxies, forwarding), header))
         .unzip();
-    let secret = root.get("secret").and_then(hashing_secret);
+    let secret = root.get(HASHING).and_then(hashing_secret);
     let (adapt, factor) = followed(&root, read_store);
     at.walk.share(Common {
         factor,
@@ -471,6 +491,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         descriptors: descriptors?,
         shadow,
         resolver,
+        secret: at.common().secret.clone(),
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
     })
 }
@@ -637,7 +658,13 @@ fn hashing_secret(at: &At<'_>) -> Option<Secret> {
     if at.is_text() {
         at.warn("the secret stands in the file, for all its readers to see; name an environment variable, { env = \"NAME\" }, or a file, { file = \"/run/secrets/NAME\" }");
     }
-    at.made(Secret::new(text))
+    let read = at.made(Secret::new(text))?;
+    let in_use = at.walk.functions().secret.as_ref();
+    Some(match in_use {
+        // Keys count on as they were hashed, whatever is behind the name since.
+        Some((written, used)) if *written == digest(&as_written(at.node)) => used.clone(),
+        _ => read,
+    })
 }
 
 fn with_plans(layer: RateLimitLayerBuilder, read: &ReadPlans) -> RateLimitLayerBuilder {

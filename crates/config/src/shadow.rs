@@ -163,9 +163,11 @@ impl Followed for ShadowFile {
     fn read_again(&self) {
         // One at a time: the last to begin has the newest file.
         let _one = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let (sha256, read) = self
-            .builder
-            .read_with_digest(&self.path, self.builder.text_again(&self.path));
+        let builder = match &self.latest().config {
+            Some(before) => self.builder.clone().hashing_as(before),
+            None => self.builder.clone(),
+        };
+        let (sha256, read) = builder.read_with_digest(&self.path, builder.text_again(&self.path));
         let mut latest = self.latest();
         let next = read.map(|next| match &latest.config {
             // Units that were used under a limit stay used.

@@ -14,7 +14,7 @@ use super::following::{Directories, Followed, QUIET, look};
 use super::log::{configuration_changed, file_is_followed, secret_has_changed};
 use super::mistake::{FileError, Mistake, Notes};
 use super::reading::{ConfigBuilder, is_no_file};
-use super::settings::{STORE_TABLE, Settings};
+use super::settings::Settings;
 use super::shadow::{ShadowFile, ShadowStatus};
 use super::status::Status;
 use tower_ratelimit::__internal::warn_once_in_lines;
@@ -76,7 +76,8 @@ impl Config {
     /// - The log has the path of the file, and the place to which its links lead.
     /// - A mistake is logged once for each content (`TRL023`), and [`Watched::status`] has it.
     /// - The store, the secret, and the tables `adapt` and `concurrency` cannot change without a restart: a
-    ///   file that changes them is rejected.
+    ///   file that changes them is rejected. If the file says the same of the store and the secret, and only a value behind a variable
+    ///   or in another file has changed, the rest of the file comes into force, and a warning asks for a restart.
     ///
     /// Call it in a tokio runtime with its timer, which has to run for as long as the file is to be followed: the task that
     /// follows it is one of that runtime. Without a runtime only [`Watched::reload`] reads the file.
@@ -221,14 +222,13 @@ impl FileInForce {
             .unwrap_or_else(PoisonError::into_inner);
         tower_ratelimit::__internal::read_zone_data_again();
         let now = self.reloads().config.clone();
-        let (sha256, read) = self
-            .builder
-            .read_with_digest(&self.path, self.builder.text_again(&self.path));
+        let builder = self.builder.clone().hashing_as(&now);
+        let (sha256, read) = builder.read_with_digest(&self.path, builder.text_again(&self.path));
         let next = read
             .and_then(|next| changes_no_more_than_it_may(&now, next))
             // A state is found by the name of its policy, in the store that is in use.
             .map(|next| next.over_the_store_of(&now))
-            .and_then(|next| next.beside(&self.builder, &self.path, now.shadow.as_ref()));
+            .and_then(|next| next.beside(&builder, &self.path, now.shadow.as_ref()));
         let built = next.and_then(|next| match next.live_layer() {
             Ok(layer) => Ok((next, layer)),
             Err(error) => Err(next.refused(&error)),
@@ -328,17 +328,18 @@ fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, Fil
     }
 }
 
-/// Warns of a secret of the store that has changed. The limits of the file have to come into force all the same: its writer may know
-/// nothing of the secret.
+/// Warns of secrets that have changed. The limits of the file have to come into force all the same: its writer may know nothing of
+/// them. The log has a warning once, and the status for as long as it holds.
 fn warned(now: &Config, next: Config) -> Config {
-    if !now.settings.has_rotated(&next.settings) {
-        return next;
+    let rotated = now.settings.rotated(&next.settings).map(|(path, span)| {
+        let message = "a value behind it has changed, and this process goes on with the one that it had; restart it";
+        Mistake::new(&next.source, span, path.to_owned(), message.to_owned())
+    });
+    let rotated: Vec<Mistake> = rotated.collect();
+    for warning in rotated.iter().filter(|it| !now.warnings.contains(it)) {
+        secret_has_changed(warning);
     }
-    let message = "a secret behind it has changed, and this process goes on with the one that it had; restart it";
-    let (path, span) = (STORE_TABLE.to_owned(), next.settings.place_of_the_store());
-    let warning = Mistake::new(&next.source, span, path, message.to_owned());
-    secret_has_changed(&warning);
-    let warnings = next.warnings.iter().cloned().chain([warning]);
+    let warnings = next.warnings.iter().cloned().chain(rotated);
     Config {
         warnings: warnings.collect(),
         ..next

@@ -11,7 +11,6 @@ use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::response::Responder;
 
 use super::domain::Domain;
-use super::file::unit_of;
 use super::question::{Demand, LimitStatus, Limited, Verdict};
 use crate::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -123,17 +122,12 @@ fn current_limit(limited: &Limited<'_>, status: &LimitStatus) -> RateLimit {
     // That of a bucket is less than its capacity.
     let quota = declared.filter(|declared| declared.size() == status.limit);
     let quota = quota.map_or(status.limit, Limit::quota);
-    let (_, period, _) = limited.algorithm.frame();
     let name = limited.rule.and_then(|rule| rule.name.clone());
-    let unit = match limited.rule {
-        Some(rule) => rule.unit,
-        None => unit_of(period.unwrap_or_default()),
-    };
     RateLimit {
         requests_per_unit: quota,
-        unit: unit.into(),
+        unit: limited.unit.into(),
         name: name.unwrap_or_default(),
-        unit_multiplier: limited.rule.and_then(|rule| rule.multiplier),
+        unit_multiplier: limited.multiplier,
     }
 }
 
@@ -241,13 +235,16 @@ fn described(descriptor: &RateLimitDescriptor) -> Value {
     let entries = entries.map(|entry| text(format!("{}={}", entry.key, entry.value)));
     let mut fields = BTreeMap::from([("entries".to_owned(), list(entries.collect()))]);
     if let Some(limit) = &descriptor.limit {
-        let of_limit = BTreeMap::from([
+        let mut of_limit = BTreeMap::from([
             (
                 "requestsPerUnit".to_owned(),
                 number(limit.requests_per_unit.into()),
             ),
             ("unit".to_owned(), text(limit.unit().as_str_name())),
         ]);
+        if let Some(units) = limit.unit_multiplier {
+            of_limit.insert("unitMultiplier".to_owned(), number(units.into()));
+        }
         fields.insert("limit".to_owned(), map(of_limit));
     }
     if let Some(hits) = descriptor.hits_addend {

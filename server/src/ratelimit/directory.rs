@@ -10,13 +10,14 @@ use std::sync::Arc;
 use tower_ratelimit_config::__internal::{Notes, SourceText};
 use tower_ratelimit_config::{DescriptorLimit, FileError};
 
-use super::domain::{Domain, Open};
+use super::domain::Domain;
 use super::file::{self, LARGEST};
+use super::limiters::Opening;
 use super::statistics::Statistics;
 use super::tables;
 use crate::limits::Limits;
 
-/// The most files, and the most limits in all of them.
+/// The most files, and the most limits in all of them and in the tables.
 const MOST_FILES: usize = 1_000;
 const MOST_LIMITS: usize = 20_000;
 
@@ -116,7 +117,6 @@ impl Texts {
     pub(super) fn domains(&self, statistics: &Statistics) -> Result<Vec<file::Domain>, Mistakes> {
         let mut mistakes = Vec::new();
         let mut domains = tables::domains(self.tables.as_deref().unwrap_or_default(), statistics);
-        let mut limits = 0;
         for (path, text) in &self.files {
             let file = path.display().to_string();
             let mut wrong = |error: FileError| mistakes.push(error.to_string());
@@ -132,11 +132,12 @@ impl Texts {
                     let source = SourceText::without_secrets(&file, text);
                     wrong(FileError::of(notes, &source));
                 }
-                Ok(domain) => {
-                    domain.top.each(&mut |_| limits += 1);
-                    domains.push(domain);
-                }
+                Ok(domain) => domains.push(domain),
             }
+        }
+        let mut limits = 0;
+        for domain in &domains {
+            domain.top.each(&mut |_| limits += 1);
         }
         if limits > MOST_LIMITS {
             mistakes.push(format!(
@@ -169,13 +170,15 @@ fn read(path: &Path) -> Result<String, String> {
 impl Domains {
     pub(super) fn open(
         texts: &Texts,
-        open: &Open,
-        charges_refused: bool,
+        opening: Opening<'_>,
         statistics: &Statistics,
+        before: Option<&Self>,
     ) -> Result<Self, Mistakes> {
         let domains = texts.domains(statistics)?.into_iter().map(|file| {
             let name = file.name.clone();
-            let opened = Domain::open(file, open, charges_refused);
+            let before = before.and_then(|before| before.get(&name));
+            let periods = before.map_or_else(Vec::new, |domain| domain.limiters().periods());
+            let opened = Domain::open(file, opening, &periods);
             let opened = opened.map_err(|error| Mistakes::of(format!("domain {name:?}: {error}")));
             Ok((name, opened?))
         });
@@ -185,8 +188,9 @@ impl Domains {
     /// Follows the number of nodes that share the store.
     pub(super) fn follow_nodes(&self) {
         for domain in self.0.values() {
-            if let Some(standby) = &domain.standby {
-                standby.follow(&domain.limiter);
+            let limiters = domain.limiters();
+            if let Some(standby) = &limiters.standby {
+                standby.follow(&limiters.limiter);
             }
         }
     }

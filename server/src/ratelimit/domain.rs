@@ -1,130 +1,94 @@
 //! The limits of a domain, in force.
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tower_ratelimit::limiter::LimiterBuilder;
-use tower_ratelimit::policy::Mode;
-use tower_ratelimit::{Algorithm, ConfigError, FixedWindow, Limiter, Policy};
-use tower_ratelimit_config::__internal::state_name;
+use tower_ratelimit::{ConfigError, FixedWindow};
 
-use super::file::{self, UNITS};
+use super::file;
+use super::limiters::{Limiters, Opening, Period, Unusable, rules};
 use super::question::{Demand, Limited};
-use super::rules::{Found, Level, Rule, key};
-use super::standby::Standby;
+use super::rules::{Found, Level, key};
 use super::statistics::{Counts, Statistics};
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
-use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use crate::envoy::messages::envoy::r#type::v3::RateLimitUnit;
 
-/// Opens a limiter over the store of the server.
-pub(super) type Open = dyn Fn(LimiterBuilder) -> Result<Limiter, ConfigError> + Send + Sync;
-
-/// A domain and the limiter of all of its limits.
+/// The limits of a domain, in force.
 #[derive(Debug)]
 pub(super) struct Domain {
     pub(super) name: String,
     pub(super) top: Level,
-    pub(super) limiter: Limiter,
-    /// What stands in for the store; `None` if it always answers.
-    pub(super) standby: Option<Standby>,
-    overrides: Vec<Override>,
+    limiters: RwLock<Arc<Limiters>>,
+    /// Held while a period is added to them.
+    adding: Mutex<()>,
     /// Whether the answer has metadata: a limit has some, or is a quota among which a caller chooses.
     pub(super) tells_metadata: bool,
     replaces_some: bool,
 }
 
-/// The limits that callers give, of one unit.
-#[derive(Debug)]
-struct Override {
-    unit: RateLimitUnit,
-    policy: String,
-    period: Duration,
-    path: String,
-    /// They take a place in the statistics with the first request.
-    counts: OnceLock<Arc<Counts>>,
-}
-
-/// Why a limit that a caller gives cannot be used.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unusable {
-    NoUnit,
-    /// Its period has this many units.
-    SeveralUnits(u32),
-}
-
 impl Domain {
+    /// Opens the limits of a file, and those that callers have given in these periods of several units.
     pub(super) fn open(
         file: file::Domain,
-        open: &Open,
-        charges_refused: bool,
+        opening: Opening<'_>,
+        periods: &[Period],
     ) -> Result<Self, ConfigError> {
-        let mut rules: Vec<&Arc<Rule>> = Vec::new();
-        file.top.each(&mut |rule| rules.push(rule));
-        // The headers of a response have the limits in this order, which is to be the same on all nodes.
-        rules.sort_by_key(|rule| (rule.line, rule.policy.name()));
-        let mut builder = Limiter::builder();
-        for rule in &rules {
-            if rule.algorithm().is_none() {
-                continue;
-            }
-            let policy = rule.policy.clone().mode(Mode::Enforce);
-            // One that charges refused requests, and one that chooses among quotas, has the numbers of a limit that is reached, and
-            // decides by itself.
-            builder = builder.policy(match rule.is_shadow {
-                _ if charges_refused || rule.is_quota => policy.soft(),
-                true => policy.mode(Mode::Shadow),
-                false => policy,
-            });
-        }
-        let mut overrides = Vec::new();
-        for (name, unit, secs) in UNITS {
-            let path = format!("(limit of the request) per {name}");
-            let (policy, period) = (
-                state_name(&file.name, &[(&*path, None)]),
-                Duration::from_secs(secs),
-            );
-            // Its requests bring the limit.
-            let its =
-                Policy::new(&policy, FixedWindow::new(1, period)?).limit_by(|_| None::<Algorithm>);
-            builder = builder.policy(if charges_refused { its.soft() } else { its });
-            let unit = unit_of_override(unit);
-            overrides.push(Override {
-                unit,
-                policy,
-                period,
-                path,
-                counts: OnceLock::new(),
-            });
-        }
-        let limiter = open(builder.clone())?;
+        let limiters = Limiters::open((&file.name, &file.top), opening, periods)?;
+        let rules = rules(&file.top);
         Ok(Self {
-            standby: Standby::of(&limiter, builder)?,
-            limiter,
             tells_metadata: rules
                 .iter()
                 .any(|rule| rule.is_quota || rule.metadata.is_some()),
             replaces_some: rules.iter().any(|rule| !rule.replaces.is_empty()),
-            overrides,
+            limiters: RwLock::new(Arc::new(limiters)),
+            adding: Mutex::default(),
             name: file.name,
             top: file.top,
         })
     }
 
+    pub(super) fn limiters(&self) -> Arc<Limiters> {
+        let limiters = self.limiters.read();
+        Arc::clone(&limiters.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the limiter that has the limits of these descriptors too.
+    pub(super) fn limiters_of(
+        &self,
+        descriptors: &[RateLimitDescriptor],
+        opening: Opening<'_>,
+    ) -> Result<Arc<Limiters>, Unusable> {
+        let limiters = self.limiters();
+        if limiters.has(descriptors) {
+            return Ok(limiters);
+        }
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another request may have added some just now.
+        let before = self.limiters();
+        let with = before.with((&self.name, &self.top), descriptors, opening)?;
+        let Some(next) = with.map(Arc::new) else {
+            return Ok(before);
+        };
+        let mut limiters = self
+            .limiters
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *limiters = Arc::clone(&next);
+        Ok(next)
+    }
+
     /// Returns whether the store answers a question about a key that no descriptor has. Nothing is charged.
     pub(super) async fn reaches_the_store(&self) -> bool {
-        // Each domain has these limits.
-        let Some(its) = self.overrides.first() else {
+        let limiters = self.limiters();
+        let Some(its) = limiters.any_override() else {
             return true;
         };
-        let Ok(limit) = FixedWindow::new(1, its.period) else {
+        let Ok(limit) = FixedWindow::new(1, its.length) else {
             return true;
         };
         let demand = (&*its.policy, "ratelimitd: ready?", 1);
         let limit = (&*its.policy, limit.into());
-        let named = self.limiter.named([demand]);
+        let named = limiters.limiter.named([demand]);
         match named.and_then(|named| named.under([limit])) {
             Ok(named) => {
                 let decision = named.peek().await;
@@ -137,6 +101,7 @@ impl Domain {
     /// Returns the demand of each descriptor at this many units, if it says no other number.
     pub(super) fn demands<'a>(
         &'a self,
+        limiters: &'a Limiters,
         descriptors: &[RateLimitDescriptor],
         hits: u32,
         statistics: &Statistics,
@@ -146,7 +111,10 @@ impl Domain {
                 .hits_addend
                 .map_or(hits, |own| u32::try_from(own).unwrap_or(u32::MAX));
             match descriptor.limit {
-                Some(own) => self.own_limit(descriptor, own, hits, statistics),
+                Some(own) => {
+                    let counts = |path: &str| statistics.of(&self.name, path);
+                    own_limit(limiters, descriptor, own, hits, counts)
+                }
                 None => Ok(self.limit_of_file(descriptor, hits, statistics)),
             }
         });
@@ -174,6 +142,8 @@ impl Domain {
             key,
             hits,
             algorithm,
+            unit: rule.unit,
+            multiplier: rule.multiplier,
             rule: Some(rule),
             counts: match path {
                 None => Arc::clone(&rule.counts),
@@ -181,38 +151,31 @@ impl Domain {
             },
         })
     }
+}
 
-    fn own_limit<'a>(
-        &'a self,
-        descriptor: &RateLimitDescriptor,
-        own: RateLimitOverride,
-        hits: u32,
-        statistics: &Statistics,
-    ) -> Result<Demand<'a>, Unusable> {
-        if let Some(units) = own.unit_multiplier.filter(|units| *units > 1) {
-            return Err(Unusable::SeveralUnits(units));
-        }
-        let unit = own.unit();
-        let its = self
-            .overrides
-            .iter()
-            .find(|its| its.unit == unit)
-            .ok_or(Unusable::NoUnit)?;
-        let algorithm =
-            FixedWindow::new(own.requests_per_unit, its.period).map_err(|_| Unusable::NoUnit)?;
-        let entries = descriptor.entries.iter();
-        Ok(Demand::Limited(Limited {
-            policy: &its.policy,
-            key: key(entries.map(|entry| (&*entry.key, &*entry.value))),
-            hits,
-            algorithm: algorithm.into(),
-            rule: None,
-            counts: Arc::clone(
-                its.counts
-                    .get_or_init(|| statistics.of(&self.name, &its.path)),
-            ),
-        }))
-    }
+/// Returns the demand of a descriptor that brings this limit.
+fn own_limit<'a>(
+    limiters: &'a Limiters,
+    descriptor: &RateLimitDescriptor,
+    own: RateLimitOverride,
+    hits: u32,
+    counts: impl FnOnce(&str) -> Arc<Counts>,
+) -> Result<Demand<'a>, Unusable> {
+    let period = Period::of(&own).ok_or(Unusable::NoUnit)?;
+    let its = limiters.override_of(period).ok_or(Unusable::NoUnit)?;
+    let algorithm =
+        FixedWindow::new(own.requests_per_unit, its.length).map_err(|_| Unusable::NoUnit)?;
+    let entries = descriptor.entries.iter();
+    Ok(Demand::Limited(Limited {
+        policy: &its.policy,
+        key: key(entries.map(|entry| (&*entry.key, &*entry.value))),
+        hits,
+        algorithm: algorithm.into(),
+        unit: period.unit,
+        multiplier: own.unit_multiplier.filter(|units| *units > 1),
+        rule: None,
+        counts: Arc::clone(its.counts.get_or_init(|| counts(&its.path))),
+    }))
 }
 
 /// Drops the limits that another limit of the same request replaces.
@@ -229,8 +192,4 @@ fn drop_replaced(demands: &mut [Demand<'_>]) {
             *demand = Demand::Nothing;
         }
     }
-}
-
-fn unit_of_override(unit: Unit) -> RateLimitUnit {
-    RateLimitUnit::try_from(i32::from(unit)).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! The rate limit service of Envoy, by files as `envoyproxy/ratelimit` reads them.
 //!
 //! `yaml.rs` reads a text, `file/` the limits in it, `tables.rs` those of the file of limits, and `directory.rs` all of them. `rules.rs` finds the limit of a
-//! descriptor, `domain.rs` has the limiter of all limits of a domain, `question.rs` decides about a request, and `standby.rs` has the
+//! descriptor, `domain.rs` has the limits of a domain and `limiters.rs` the limiter of all of them, `question.rs` decides about a request, and `standby.rs` has the
 //! limiter for requests that the store does not answer in time. `answer.rs` writes the answer for Envoy. `import.rs` writes files as tables. `json.rs` takes the same questions over HTTP.
 
 mod answer;
@@ -11,6 +11,7 @@ mod explain;
 mod file;
 mod import;
 pub(crate) mod json;
+mod limiters;
 mod question;
 mod rules;
 mod standby;
@@ -38,7 +39,8 @@ pub use self::explain::{explain, understood};
 pub use self::import::{Imported, import};
 
 use self::directory::{Domains, Sources, Texts};
-use self::domain::{Domain, Open, Unusable};
+use self::domain::Domain;
+use self::limiters::{Limiters, Open, Opening, Unusable};
 use self::question::{Demand, Verdict};
 use self::statistics::{Statistics, add};
 use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -168,7 +170,11 @@ impl RateLimits {
     ) -> Result<Self, Mistakes> {
         let statistics = Statistics::default();
         let texts = sources.read()?;
-        let domains = Domains::open(&texts, &open, options.charge_refused, &statistics)?;
+        let opening = Opening {
+            open: &open,
+            charges_refused: options.charge_refused,
+        };
+        let domains = Domains::open(&texts, opening, &statistics, None)?;
         add(&statistics.loads, 1);
         Ok(Self {
             inner: Arc::new(Inner {
@@ -196,8 +202,6 @@ impl RateLimits {
     pub fn reload(&self) {
         let Inner {
             sources,
-            options,
-            open,
             statistics,
             ..
         } = &*self.inner;
@@ -207,7 +211,10 @@ impl RateLimits {
             return;
         }
         let opened = match &texts {
-            Ok(texts) => Domains::open(texts, open, options.charge_refused, statistics),
+            Ok(texts) => {
+                let before = self.inner.in_force();
+                Domains::open(texts, self.inner.opening(), statistics, Some(&before))
+            }
             Err(error) => Err(error.clone()),
         };
         newest.texts = texts;
@@ -380,9 +387,10 @@ impl Inner {
             add(&self.statistics.unknown_domain, 1);
             return Ok(answer::without_limits(request.descriptors.len()));
         };
-        let demands = self.demands(domain, &request)?;
+        let limiters = self.limiters(domain, &request)?;
+        let demands = self.demands(domain, &limiters, &request)?;
         let charges_refused = self.options.charge_refused;
-        let verdict = question::decide(&domain.limiter, &demands, charges_refused).await;
+        let verdict = question::decide(&limiters.limiter, &demands, charges_refused).await;
         if !turn.take() {
             return Err(late());
         }
@@ -398,8 +406,9 @@ impl Inner {
         let domains = self.in_force();
         // The files may have changed meanwhile.
         let domain = domains.get(&request.domain).ok_or_else(late)?;
-        let share = domain.standby.as_ref().ok_or_else(late)?.share();
-        let demands = self.demands(domain, request)?;
+        let limiters = self.limiters(domain, request)?;
+        let share = limiters.standby.as_ref().ok_or_else(late)?.share();
+        let demands = self.demands(domain, &limiters, request)?;
         let own = share.of(&demands).ok_or_else(late)?;
         let charges_refused = self.options.charge_refused;
         let verdict = question::decide(&share.limiter, &own, charges_refused).await;
@@ -431,25 +440,43 @@ impl Inner {
     fn demands<'a>(
         &self,
         domain: &'a Domain,
+        limiters: &'a Limiters,
         request: &RateLimitRequest,
     ) -> Result<Vec<Demand<'a>>, NoAnswer> {
         let hits = request.hits_addend.max(1);
-        let demands = domain.demands(&request.descriptors, hits, &self.statistics);
-        demands.map_err(|unusable| {
-            NoAnswer::Invalid(match unusable {
-                Unusable::NoUnit => {
-                    "limit.unit is UNKNOWN; send the unit of the limit, from SECOND to YEAR".to_owned()
-                }
-                Unusable::SeveralUnits(units) => format!(
-                    "limit.unit_multiplier is {units}; send 1, or write a limit of that period into the file"
-                ),
-            })
-        })
+        let demands = domain.demands(limiters, &request.descriptors, hits, &self.statistics);
+        demands.map_err(invalid)
+    }
+
+    /// Returns the limiter that has the limits of a request.
+    fn limiters(
+        &self,
+        domain: &Domain,
+        request: &RateLimitRequest,
+    ) -> Result<Arc<Limiters>, NoAnswer> {
+        let limiters = domain.limiters_of(&request.descriptors, self.opening());
+        limiters.map_err(invalid)
+    }
+
+    fn opening(&self) -> Opening<'_> {
+        Opening {
+            open: &*self.open,
+            charges_refused: self.options.charge_refused,
+        }
     }
 
     fn in_force(&self) -> Arc<Domains> {
         Arc::clone(&self.domains.read().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+fn invalid(unusable: Unusable) -> NoAnswer {
+    NoAnswer::Invalid(match unusable {
+        Unusable::NoUnit => {
+            "limit.unit is UNKNOWN; send the unit of the limit, from SECOND to YEAR".to_owned()
+        }
+        Unusable::Units(units, why) => format!("limit.unit_multiplier is {units}: {why}"),
+    })
 }
 
 fn unavailable(why: impl fmt::Display) -> NoAnswer {

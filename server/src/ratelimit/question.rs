@@ -11,6 +11,7 @@ use tower_ratelimit::{Algorithm, Decision, Limiter, Outcome, StoreError};
 
 use super::rules::Rule;
 use super::statistics::{Counts, add};
+use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 
 /// What a descriptor of a request asks.
 #[derive(Clone, Debug)]
@@ -40,6 +41,9 @@ pub(super) struct Limited<'a> {
     /// The units; 0 looks.
     pub(super) hits: u32,
     pub(super) algorithm: Algorithm,
+    /// The period, as answers tell it.
+    pub(super) unit: Unit,
+    pub(super) multiplier: Option<u32>,
     /// `None` if the caller has given the limit.
     pub(super) rule: Option<&'a Rule>,
     pub(super) counts: Arc<Counts>,

@@ -29,16 +29,18 @@ pub(super) struct Share {
 }
 
 impl Standby {
-    /// Returns what stands in for the store of a limiter that this builder has built; `None` if that store always answers.
+    /// Returns what stands in for the store of a limiter that this builder has built; `None` if that store always answers. What was
+    /// counted `before` stays.
     pub(super) fn of(
         limiter: &Limiter,
         builder: LimiterBuilder,
+        before: Option<&Self>,
     ) -> Result<Option<Self>, ConfigError> {
         let described = limiter.snapshot().store;
         if described.kind == IN_PROCESS {
             return Ok(None);
         }
-        let store = MemoryStore::new();
+        let store = before.map_or_else(MemoryStore::new, |before| before.store.clone());
         let share = Share::open(&builder, &store, described.nodes)?;
         Ok(Some(Self {
             builder,

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use tower_ratelimit_testing::servers::redis::{Server as Redis, text, until};
 
+use super::descriptors::calls::post;
 use super::floods::{GO_AWAY, request};
 use super::process::{HOST, Server, get};
 use super::program::File;
@@ -14,6 +15,24 @@ use super::program::File;
 fn limits(policy: &str, redis: &Redis) -> File {
     let text = format!("{policy}[store]\nredis = \"{}\"\n", redis.url());
     File::new("limits.toml", &text)
+}
+
+/// Returns the same with leases, and with time for Redis: what is decided without it is not in its account.
+fn leasing(policy: &str, redis: &Redis) -> File {
+    let text = format!(
+        "{policy}[store]\nredis = \"{}\"\nlease = \"1s\"\ndeadline = \"30s\"\n",
+        redis.url()
+    );
+    File::new("limits.toml", &text)
+}
+
+/// Returns how much of a window is used, of the one state whose name matches.
+fn used(redis: &Redis, state: &str) -> String {
+    let script = "return redis.call('GET', redis.call('KEYS', ARGV[1])[1])";
+    let state = text(&redis.ask(&["EVAL", script, "0", state]));
+    // What leases keep is before the window and its count.
+    let window = state.rsplit(';').next().unwrap();
+    window.split(' ').nth(1).unwrap().to_owned()
 }
 
 /// Stops the server, and returns what it has logged.
@@ -74,20 +93,9 @@ fn requests_that_the_drain_cuts_off_give_their_slots_back() {
 fn units_that_no_request_has_spent_are_given_back() {
     let redis = Redis::start(&[]);
     let window = "algorithm = \"fixed-window\"\nquota = \"1000000/day\"\nkey = \"global\"\n";
-    let window = limits(&format!("[policies.units]\n{window}"), &redis);
-    let leases = format!(
-        "{}lease = \"1s\"\n",
-        std::fs::read_to_string(window.path()).unwrap()
-    );
-    std::fs::write(window.path(), leases).unwrap();
+    let window = leasing(&format!("[policies.units]\n{window}"), &redis);
     let server = Server::start(&[window.path(), "--sample", "--lame-duck", "0s"]);
-    let used = || {
-        let state = "ratelimit:1:{global}:units:fixed-window/day";
-        // What leases keep is before the window and its count.
-        let state = text(&redis.ask(&["GET", state]));
-        let window = state.rsplit(';').next().unwrap();
-        window.split(' ').nth(1).unwrap().to_owned()
-    };
+    let used = || used(&redis, "ratelimit:1:{global}:units:fixed-window/day");
     let mut asked = 0;
     // Units are leased ahead of the requests, once there are many.
     while asked < 20 || used() == asked.to_string() {
@@ -96,6 +104,36 @@ fn units_that_no_request_has_spent_are_given_back() {
     }
     stop(server);
     assert_eq!(used(), asked.to_string());
+}
+
+#[test]
+fn units_of_descriptors_that_no_question_has_spent_are_given_back() {
+    let redis = Redis::start(&[]);
+    let table = |entry: &str, more: &str| {
+        let entries = format!("domain = \"shop\"\nentries = [\"{entry}\"]\n");
+        let window = "algorithm = \"fixed-window\"\nquota = \"1000000/day\"\n";
+        format!("[[envoy]]\n{entries}{window}{more}")
+    };
+    let tables = table("tenant", "") + &table("path", "lease = false\n");
+    let file = leasing(&tables, &redis);
+    let mut arguments = vec![file.path(), "--lame-duck", "0s"];
+    arguments.extend(["--grpc-deadline", "30s"]);
+    let server = Server::start(&arguments);
+    let ask = |entry: &str| {
+        let descriptor = format!("{{\"entries\":[{{\"key\":\"{entry}\",\"value\":\"a\"}}]}}");
+        let question = format!("{{\"domain\":\"shop\",\"descriptors\":[{descriptor}]}}");
+        assert_eq!(post(&server.clients, "/json", &question).0, 200);
+    };
+    let used = |entry: &str| used(&redis, &format!("*:shop/{entry}:fixed-window/day"));
+    let mut asked = 0;
+    while asked < 20 || used("tenant") == asked.to_string() {
+        ask("tenant");
+        ask("path");
+        asked += 1;
+        assert_eq!(used("path"), asked.to_string(), "it is not leased");
+    }
+    stop(server);
+    assert_eq!(used("tenant"), asked.to_string());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -15,6 +16,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::process::{HOST, Server, get_over};
 use super::program::{File, failed};
+use super::scene::LONG;
 
 /// A certificate that has signed itself, with its key.
 struct Certificate {
@@ -349,8 +351,13 @@ fn the_healthcheck_speaks_tls_shows_a_certificate_and_asks_unix_sockets() {
         }
         check.env_clear().status().unwrap().success()
     };
+    let begun = Instant::now();
     while !check(certificate, Some(&own)) {
         assert!(server.try_wait().unwrap().is_none());
+        if begun.elapsed() > LONG {
+            server.kill().unwrap();
+            panic!("it is not ready");
+        }
     }
     let other = Certificate::new();
     assert!(!check(other.certificate.path(), Some(&own)));

@@ -70,7 +70,18 @@ fn help_version_schema_and_completions_are_printed() {
         (&["--version"], "ratelimitd "),
         (&["serve", "--help"], "RATELIMITD_UPSTREAM"),
         (&["schema"], "\"policies\""),
-        (&["completions", "bash"], "ratelimitd"),
+        (&["import", "--help"], "ratelimit"),
+        (&["completions", "bash"], "complete -F _ratelimitd "),
+        (
+            &["completions", "elvish"],
+            "edit:completion:arg-completer[ratelimitd]",
+        ),
+        (&["completions", "fish"], "complete -c ratelimitd "),
+        (
+            &["completions", "powershell"],
+            "Register-ArgumentCompleter -Native -CommandName 'ratelimitd'",
+        ),
+        (&["completions", "zsh"], "#compdef ratelimitd"),
     ] {
         let text = printed(arguments);
         assert!(text.contains(expected), "{text}");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::future::pending;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 
 use ratelimitd::tls::Roots;
@@ -17,6 +18,7 @@ use tonic::transport::{Endpoint, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use super::process;
 use super::scene::{LONG, Scene, WIDE, listener};
 
 /// A certificate that has signed itself, and a file of it.
@@ -93,6 +95,28 @@ async fn an_upstream_over_tls_answers_if_it_is_trusted_and_502_is_told_if_not() 
             assert_eq!(answer.arrived()["uri"], "/page?q=1");
             assert_eq!(answer.arrived()["headers"]["host"], "example.com");
         }
+    }
+}
+
+/// The variable says where the roots are, as the image and the distributions have them in a place of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_file_the_roots_of_the_platform_are_trusted() {
+    let (own, other) = (
+        Certificate::new("platform"),
+        Certificate::new("not-platform"),
+    );
+    let (listener, _) = listener().await;
+    let server = listener.local_addr().unwrap();
+    tokio::spawn(sample::serve(listener, |_| false));
+    let url = own.before(server).await;
+    for (roots, expected) in [(&own, 200), (&other, 502)] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+        program.env_clear().env("SSL_CERT_FILE", &roots.file);
+        let arguments = ["--listen", "127.0.0.1:0", "--upstream", &url];
+        let program = process::Server::run(program, &arguments);
+        let answer = process::get(&program.clients, "/", process::HOST);
+        let expected = format!("HTTP/1.1 {expected} ");
+        assert!(answer.starts_with(&expected), "{answer}");
     }
 }
 

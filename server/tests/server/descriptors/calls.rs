@@ -195,12 +195,19 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
     };
     let tenant = || request(vec![descriptor(&[("tenant", "gold")])]);
     let own = descriptor(&[("any", "x")]).under(8, RateLimitUnit::Hour);
+    let mut of_two_hours = own.clone();
+    of_two_hours.limit.as_mut().unwrap().unit_multiplier = Some(2);
     let late = NoAnswer::Unavailable("the store has not answered in time".to_owned());
     let begun = Instant::now();
-    // This node has a quarter of each limit,.
+    // This node has a quarter of each limit.
     for (limit, question, passing) in [
         ("requests_per_unit: 8", tenant(), 2),
         ("requests_per_unit: 8", request(vec![own]), 2),
+        (
+            "requests_per_unit: 8",
+            request(vec![of_two_hours.clone()]),
+            2,
+        ),
         ("requests_per_unit: 8, settles: true", tenant(), 2),
         ("requests_per_unit: 8, on_store_failure: allow", tenant(), 4),
         (
@@ -218,6 +225,16 @@ async fn a_call_that_the_store_does_not_answer_in_time_is_decided_as_each_limit_
             }
             assert!(asking.elapsed() >= TIME, "{limit}");
         }
+    }
+    // The limiter that a new period brings knows what was counted before.
+    let (_redis, _folder, limits) = mute("requests_per_unit: 8", within(TIME));
+    for (question, passing) in [
+        (tenant(), true),
+        (tenant(), true),
+        (request(vec![of_two_hours]), true),
+        (tenant(), false),
+    ] {
+        assert_eq!(passes(&limits.ask(question, None).await.unwrap()), passing);
     }
     // The time of the call comes before that of the options.
     let (_redis, _folder, limits) = mute("requests_per_unit: 8", within(LONG));
@@ -369,6 +386,28 @@ fn a_question_may_come_as_json() {
     let large = " ".repeat(2 << 20);
     assert_eq!(post(&server.clients, "/json", &large).0, 413);
     assert_eq!(post(&server.clients, "/other", question).0, 404);
+}
+
+#[test]
+fn a_question_as_json_has_503_where_the_store_is_away_and_the_limit_refuses_then() {
+    let table = |more: &str| {
+        let limit = "domain = \"shop\"\nentries = [\"tenant\"]\nquota = \"9/hour\"\n";
+        format!("[[envoy]]\n{limit}{more}[store]\nredis = \"redis://127.0.0.1:1/\"\n")
+    };
+    let question =
+        r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "gold"}]}]}"#;
+    for (more, expected) in [("", 200), ("on_store_failure = \"refuse\"\n", 503)] {
+        let folder = Folder::of(&[("limits.toml", &table(more))]);
+        let server = Server::start(&[folder.0.join("limits.toml").to_str().unwrap()]);
+        let (status, body) = post(&server.clients, "/json", question);
+        assert_eq!(status, expected, "{body}");
+        let failed = u32::from(expected == 503);
+        let line = format!(
+            "ratelimitd_descriptor_failed_calls_total{{reason=\"unavailable\"}} {failed}\n"
+        );
+        let metrics = server.ops("/metrics", HOST);
+        assert!(metrics.contains(&line), "{metrics}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ratelimitd::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use ratelimitd::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use ratelimitd::envoy::messages::envoy::r#type::v3::RateLimitUnit;
@@ -305,18 +306,103 @@ async fn the_limit_of_a_descriptor_comes_before_the_file() {
         panic!("{error:?}")
     };
     assert!(error.contains("limit.unit is UNKNOWN; send"), "{error}");
-    // A period of several units is that of no counter.
-    let mut long = gold(1, hour);
-    long.limit.as_mut().unwrap().unit_multiplier = Some(2);
-    let error = scene.answer(request(vec![long])).await;
-    let expected =
-        "limit.unit_multiplier is 2; send 1, or write a limit of that period into the file";
-    assert_eq!(error, Err(NoAnswer::Invalid(expected.to_owned())));
     // In a domain that no file has, no limit holds.
     let mut elsewhere = request(vec![gold(0, hour)]);
     elsewhere.domain = "elsewhere".to_owned();
     let answer = scene.answer(elsewhere).await.unwrap();
     assert_eq!((passes(&answer), codes(&answer)), (true, vec![Code::Ok]));
+}
+
+fn under_units(requests: u32, unit: RateLimitUnit, units: u32) -> RateLimitDescriptor {
+    let mut own = descriptor(&[("tenant", "gold")]).under(requests, unit);
+    own.limit.as_mut().unwrap().unit_multiplier = Some(units);
+    own
+}
+
+async fn refusal(scene: &Scene, descriptor: RateLimitDescriptor) -> String {
+    match scene.answer(request(vec![descriptor])).await {
+        Err(NoAnswer::Invalid(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_limit_of_a_descriptor_may_have_a_period_of_several_units() {
+    let scene = Scene::new(FILE);
+    let hour = RateLimitUnit::Hour;
+    let three_hours = under_units(2, hour, 3);
+    let answer = scene.ask(vec![three_hours.clone()]).await;
+    let limit = answer.statuses[0].current_limit.as_ref().unwrap();
+    assert_eq!(
+        (limit.requests_per_unit, limit.unit(), limit.unit_multiplier),
+        (2, Unit::Hour, Some(3))
+    );
+    assert_eq!(
+        until_reset(&answer.statuses[0]),
+        Duration::from_secs(3 * 3_600)
+    );
+    assert_eq!(
+        header(&answer, "ratelimit-policy")
+            .unwrap()
+            .split(";w=")
+            .nth(1),
+        Some("10800")
+    );
+    // Each period counts apart, and one unit is what no number of them says.
+    assert_eq!(
+        scene.pass(&under_units(1, hour, 2), [1, 1]).await,
+        [true, false]
+    );
+    assert_eq!(scene.pass(&under_units(1, hour, 1), [1]).await, [true]);
+    let one = descriptor(&[("tenant", "gold")]).under(1, hour);
+    assert_eq!(scene.pass(&one, [1]).await, [false]);
+    assert_eq!(scene.pass(&three_hours, [1, 1]).await, [true, false]);
+    scene.clock.advance(Duration::from_secs(2 * 3_600));
+    assert_eq!(scene.pass(&three_hours, [1]).await, [false]);
+    // It counts on after a reload, and together with others or not at all.
+    scene
+        .folder
+        .write("shop.yaml", &format!("{FILE}# read again\n"));
+    scene.limits.reload();
+    let answer = scene
+        .ask(vec![under_units(9, hour, 2), three_hours.clone()])
+        .await;
+    assert_eq!(codes(&answer), [Code::Ok, Code::OverLimit]);
+    assert_eq!(scene.remaining(&under_units(9, hour, 2)).await, 9);
+    scene.clock.advance(Duration::from_secs(3_600));
+    assert_eq!(scene.pass(&three_hours, [1]).await, [true]);
+}
+
+#[tokio::test]
+async fn the_periods_that_descriptors_bring_are_bounded() {
+    let scene = Scene::new(FILE);
+    let minute = RateLimitUnit::Minute;
+    for units in 2..18 {
+        assert_eq!(
+            scene.pass(&under_units(1, minute, units), [1]).await,
+            [true]
+        );
+    }
+    let why = refusal(&scene, under_units(1, minute, 18)).await;
+    assert!(
+        why.starts_with("limit.unit_multiplier is 18: 16 other periods are counted, and no more;"),
+        "{why}"
+    );
+    // Those that are there count on, also after the files were read again.
+    scene
+        .folder
+        .write("shop.yaml", &format!("{FILE}# read again\n"));
+    scene.limits.reload();
+    assert_eq!(scene.pass(&under_units(1, minute, 17), [1]).await, [false]);
+    let why = refusal(&scene, under_units(1, minute, 18)).await;
+    assert!(why.contains("16 other periods"), "{why}");
+
+    let scene = Scene::new(FILE);
+    let why = refusal(&scene, under_units(1, RateLimitUnit::Year, u32::MAX)).await;
+    assert!(
+        why.starts_with("limit.unit_multiplier is 4294967295: "),
+        "{why}"
+    );
 }
 
 /// Quotas, of which one has to have room.

@@ -1,6 +1,11 @@
 //! The mistakes of a file, with their lines.
 
+use std::fmt::Write;
 use std::fs;
+
+use ratelimitd::Limits;
+use ratelimitd::ratelimit::{Options, RateLimits, understood};
+use tower_ratelimit_config::Config;
 
 use super::{Folder, Scene, descriptor, passes, read};
 
@@ -334,10 +339,40 @@ async fn a_mistake_leaves_the_old_files_in_force_and_a_change_keeps_what_was_use
 fn a_directory_that_is_not_there_is_an_error_with_its_name() {
     let folder = Folder::of(&[]);
     let path = folder.0.join("missing");
-    let read = ratelimitd::ratelimit::understood(&path);
+    let read = understood(&path);
     let error = read.unwrap_err().to_string();
     assert!(
         error.contains("missing: the file cannot be read: No such file"),
         "{error}"
     );
+}
+
+#[test]
+fn files_and_limits_are_bounded_in_number() {
+    let mut text = "domain: files\ndescriptors:\n".to_owned();
+    for number in 0..20_000 {
+        let limit = "rate_limit: { unit: hour, requests_per_unit: 1 }";
+        writeln!(text, "- {{ key: k{number}, {limit} }}").unwrap();
+    }
+    let folder = Folder::of(&[("files.yaml", &text)]);
+    understood(&folder.0).unwrap();
+    // A table of the file of limits is one more.
+    let table = "[[envoy]]\ndomain = \"shop\"\nentries = [\"tenant\"]\nquota = \"1/hour\"\n";
+    let config: Config = table.parse().unwrap();
+    let layer = config.layer().unwrap();
+    let limits = Limits::Text { config, layer };
+    let read = RateLimits::beside(&limits, Some(folder.0.clone()), Options::default());
+    let expected = "there are 20001 limits; leave 20000, by descriptors without a value";
+    assert_eq!(read.unwrap_err().to_string(), expected);
+
+    let folder = Folder::of(&[]);
+    for number in 0..1_001 {
+        let text = format!("domain: d{number}\n");
+        folder.write(&format!("{number}.yaml"), &text);
+    }
+    let error = understood(&folder.0).unwrap_err().to_string();
+    let expected = ": there are more than 1000 files; join some of them";
+    assert!(error.ends_with(expected), "{error}");
+    fs::remove_file(folder.0.join("0.yaml")).unwrap();
+    understood(&folder.0).unwrap();
 }
