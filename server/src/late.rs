@@ -108,6 +108,10 @@ impl Store for Absent {
         true
     }
 
+    fn keeps_guarantees(&self) -> bool {
+        true
+    }
+
     fn chooses_payers(&self) -> Payers {
         Payers::OfAnyKeys
     }

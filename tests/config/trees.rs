@@ -3,11 +3,12 @@
 use std::fs;
 
 use http::request::Builder;
-
-use tower_ratelimit_config::Config;
+use tower_ratelimit::{ManualClock, SharedStore};
+use tower_ratelimit_config::{Config, Format};
 
 use crate::folder::Folder;
 use crate::scene::{Received, config, get, layer, mistakes, mistakes_in_json, send};
+use crate::support::items::Map;
 
 const SPEND: &str = r#"
 [policies.spend]
@@ -592,8 +593,18 @@ fn a_guarantee_that_cannot_be_kept_is_told_with_its_line() {
 
 #[cfg(feature = "redis")]
 #[test]
-fn a_store_in_redis_keeps_no_guarantee() {
+fn a_store_in_redis_keeps_guarantees_as_well() {
     let text = format!("{GUARANTEED}\n[store]\nredis = \"redis://127.0.0.1:1\"\n");
-    let told = mistakes(&text).join("\n");
-    assert!(told.contains("only the state of this process"), "{told}");
+    // A file with a mistake ends the test.
+    let _ = config(&text);
+}
+
+#[test]
+fn a_store_of_the_program_that_keeps_no_guarantees_is_refused() {
+    let store = SharedStore::new(Map::new(&ManualClock::new()));
+    let parsed = Config::builder()
+        .store(store)
+        .parse(GUARANTEED, Format::Toml);
+    let error = parsed.unwrap_err();
+    assert!(error.to_string().contains("keeps no guarantees"), "{error}");
 }

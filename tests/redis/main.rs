@@ -17,6 +17,7 @@ mod expiry;
 mod factors;
 mod fair;
 mod frozen;
+mod guaranteed;
 #[cfg(feature = "calendar")]
 mod hours;
 mod idle;

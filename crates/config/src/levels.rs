@@ -218,8 +218,8 @@ pub(super) fn check_guarantees(
         return Some(());
     };
     let at = first.get("guaranteed")?;
-    if store.is_some_and(ReadStore::is_shared) {
-        return at.refuse("only the state of this process keeps guarantees; leave the table [store] out, or `guaranteed`");
+    if store.is_some_and(|store| !store.keeps_guarantees()) {
+        return at.refuse("the store of the program keeps no guarantees; take the memory of this process or Redis, or leave `guaranteed` out");
     }
     let Err(error) = limiter.clone().policies(policies).build() else {
         return Some(());

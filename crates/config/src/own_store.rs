@@ -16,6 +16,7 @@ pub(super) struct OwnStore {
     pub(super) is_shared: bool,
     pub(super) payers: Payers,
     pub(super) divides_limits: bool,
+    pub(super) keeps_guarantees: bool,
 }
 
 type Build<B, T> = dyn Fn(B) -> Result<T, ConfigError> + Send + Sync;
@@ -23,7 +24,7 @@ type Build<B, T> = dyn Fn(B) -> Result<T, ConfigError> + Send + Sync;
 impl OwnStore {
     pub(super) fn new<S: Store + Clone + Send + Sync + 'static>(store: S) -> Self {
         let (is_shared, payers) = (store.is_shared(), store.chooses_payers());
-        let divides_limits = store.divides_limits();
+        let (divides_limits, keeps_guarantees) = (store.divides_limits(), store.keeps_guarantees());
         let of_limiter = store.clone();
         Self {
             layer: Arc::new(move |layer| layer.store(store.clone()).build()),
@@ -31,6 +32,7 @@ impl OwnStore {
             is_shared,
             payers,
             divides_limits,
+            keeps_guarantees,
         }
     }
 

@@ -83,7 +83,7 @@ pub mod __internal {
     pub use crate::store::denials::cache::{DenialCache, Remembered, SHARDS, Sent};
     pub use crate::store::denials::epochs::{KeyEpoch, KeyEpochs};
     pub use crate::store::hashed::Hashed;
-    pub use crate::store::memory::fair::Share;
+    pub use crate::store::memory::allotment::Allotment;
     pub use crate::store::outage::breaker::KeyPart;
     pub use crate::store::outage::standby::{Instead, Standby};
     pub use crate::store::outage::watch::{Probe, Remote, Watch, late};

@@ -167,7 +167,7 @@ impl RedisBackend {
                 Amendment::TakeBack(_) | Amendment::Add(_) => {
                     calls.settle(&charges, amendment).await
                 }
-                _ => calls.change_each(&charges, amendment).await,
+                _ => calls.change_each(&charges, &charges, amendment).await,
             };
             calls.standby.change(&charges, amendment, changed)
         });

@@ -14,10 +14,10 @@ use super::failure::{failure, failure_of, interrupted, is_of_some};
 use super::in_use::SlotsInUse;
 use super::leases::Leases;
 use super::link::Link;
-use super::opened::{Charges, LimitOfCharge, OpenedPolicy, Rule};
+use super::opened::{Charges, Guarantee, LimitOfCharge, OpenedPolicy, Rule};
 use super::pairs::LeaseRequest;
 use super::promise::timed_out;
-use super::query::{LEASE, Query, Tenant};
+use super::query::{Asker, Child, LEASE, Query, Tenant};
 use super::reply::ScriptReply;
 use super::script::{Call, Script};
 use super::settlement::Settlement;
@@ -49,6 +49,8 @@ pub(super) struct Calls {
     pub(super) amend: Script,
     /// For limits that are divided among tenants.
     pub(super) amend_shares: Script,
+    /// For limits that are guaranteed in part to children.
+    pub(super) amend_guarantees: Script,
     pub(super) take: Script,
     pub(super) renew: Script,
     pub(super) in_use: SlotsInUse,
@@ -94,7 +96,7 @@ impl Calls {
     ) -> Result<ScriptReply, StoreError> {
         let (groups, until) = (self.groups(charges), self.link.deadline_of_request());
         if let [group] = &*groups {
-            return self.ask(group, Purpose::Charge, until).await;
+            return self.ask(group, charges, Purpose::Charge, until).await;
         }
         let calls = Arc::clone(self);
         let of = (&self.watch, &charges[0].key);
@@ -116,18 +118,19 @@ impl Calls {
         until: Instant,
     ) -> Result<ScriptReply, StoreError> {
         let mut together = ScriptReply::none();
+        let all: Charges = groups.iter().flatten().copied().collect();
         for (index, group) in groups.iter().enumerate() {
-            match self.ask(group, Purpose::Charge, until).await {
+            match self.ask(group, &all, Purpose::Charge, until).await {
                 Ok(answer) if answer.is_allowed() => together.add(answer),
                 answer => {
                     // The request is denied whether this succeeds or not. It has time of its own.
                     for (charge, amendment) in together.undoing(&self.policies) {
-                        let _ = self.change_each(&[charge], amendment).await;
+                        let _ = self.change_each(&[charge], &all, amendment).await;
                     }
                     let mut denied = answer?;
                     let others = groups[..index].iter().chain(&groups[index + 1..]);
                     for group in others {
-                        if let Ok(other) = self.ask(group, Purpose::Deny, until).await {
+                        if let Ok(other) = self.ask(group, &all, Purpose::Deny, until).await {
                             denied.add(other);
                         }
                     }
@@ -144,8 +147,8 @@ impl Calls {
         charges: &[Charge],
         amendment: Amendment,
     ) -> Result<bool, StoreError> {
-        if self.link.is_divided() || charges.iter().any(|charge| self.divides(charge)) {
-            return self.change_each(charges, amendment).await;
+        if self.link.is_divided() || charges.iter().any(|charge| self.has_parts(charge)) {
+            return self.change_each(charges, charges, amendment).await;
         }
         self.epochs.advance(charges);
         // A request may be denied in between, and whatever the result, the server may have executed it.
@@ -193,9 +196,11 @@ impl Calls {
         groups
     }
 
+    /// Asks the server of these charges. `all` are those of the request.
     async fn ask(
         &self,
         charges: &Charges,
+        all: &[Charge],
         purpose: Purpose,
         until: Instant,
     ) -> Result<ScriptReply, StoreError> {
@@ -204,7 +209,7 @@ impl Calls {
             Purpose::Peek => "peek",
             Purpose::Deny => "deny",
         };
-        let query = self.query(verb, charges, until);
+        let query = self.query(verb, (charges, all), until);
         let value = self.charge.run(query).await;
         let answer = value.map_err(failure);
         let answer = self.watched(answer.and_then(|value| ScriptReply::read(value, charges)));
@@ -214,8 +219,14 @@ impl Calls {
         answer
     }
 
-    /// Adds a charge to a query that decides.
-    fn add(&self, query: &mut Query, names: &mut Names, policy: &OpenedPolicy, charge: &Charge) {
+    /// Adds a charge of a request to a query that decides. `all` are those of the request.
+    fn add(
+        &self,
+        query: &mut Query,
+        names: &mut Names,
+        (policy, charge): (&OpenedPolicy, &Charge),
+        all: &[Charge],
+    ) {
         let limit = if policy.algorithm.limits_concurrency() {
             LimitOfCharge::Slots(self.numbers_of_slots(policy, charge))
         } else {
@@ -223,11 +234,15 @@ impl Calls {
         };
         if policy.scale.is_some() {
             let key = names.name(&self.prefix, &charge.key.root(), &policy.suffix);
-            let tenant = Some(Box::new(self.tenant(&key, policy, charge)));
-            query.charge(key, charge, (limit, None), tenant);
+            let tenant = Asker::Tenant(self.tenant(&key, policy, charge));
+            query.charge(key, charge, (limit, None), Some(Box::new(tenant)));
         } else {
             let key = names.name(&self.prefix, &charge.key, &policy.suffix);
-            query.charge(key, charge, (limit, None), None);
+            let child = policy.guarantee.map(|guarantee| {
+                let child = Asker::Child(child(&key, charge, guarantee, all));
+                Box::new(child)
+            });
+            query.charge(key, charge, (limit, None), child);
         }
     }
 
@@ -282,15 +297,21 @@ impl Calls {
     }
 
     /// Returns the remembered denials, if the denial of such charges is remembered. Of several charges of which one is made, another
-    /// may have room sooner than was told. A tenant that is denied has to be heard of, since room is kept for it.
+    /// may have room sooner than was told. A tenant or a child that is denied has to be heard of, since room is kept for it.
     pub(super) fn denials_of(&self, charges: &[Charge]) -> Option<&DenialCache> {
-        let is_asked_for = |charge: &Charge| charge.alternative.is_some() || self.divides(charge);
+        let is_asked_for = |charge: &Charge| charge.alternative.is_some() || self.has_parts(charge);
         let denials = self.denials.as_ref();
         denials.filter(|_| !charges.iter().any(is_asked_for))
     }
 
+    /// Returns whether others have a part of the limit of this charge: tenants, or children to which it is guaranteed.
+    fn has_parts(&self, charge: &Charge) -> bool {
+        let policy = self.policies.get(charge.policy);
+        policy.is_some_and(|policy| policy.scale.is_some() || policy.guarantee.is_some())
+    }
+
     /// Returns whether the limit of this charge is divided among tenants.
-    pub(super) fn divides(&self, charge: &Charge) -> bool {
+    fn divides(&self, charge: &Charge) -> bool {
         let policy = self.policies.get(charge.policy);
         policy.is_some_and(|policy| policy.scale.is_some())
     }
@@ -310,7 +331,7 @@ impl Calls {
         let (groups, until) = (self.groups(charges), self.link.deadline_of_request());
         let mut answers: SmallVec<[ScriptReply; 1]> = SmallVec::new();
         for group in &groups {
-            answers.push(self.ask(group, Purpose::Peek, until).await?);
+            answers.push(self.ask(group, charges, Purpose::Peek, until).await?);
         }
         let is_denied = !answers.iter().all(ScriptReply::is_allowed);
         let mut together = ScriptReply::none();
@@ -318,7 +339,7 @@ impl Calls {
             // The answer already says what would happen if the other policies allowed it.
             let is_asked_anew = is_denied && answer.is_allowed();
             together.add(if is_asked_anew {
-                self.ask(group, Purpose::Deny, until).await?
+                self.ask(group, charges, Purpose::Deny, until).await?
             } else {
                 answer
             });
@@ -326,27 +347,53 @@ impl Calls {
         Ok(together)
     }
 
+    /// Changes charges of keys of one server. `all` are those of the request.
     async fn change(
+        &self,
+        charges: &[Charge],
+        all: &[Charge],
+        amendment: Amendment,
+        until: Instant,
+    ) -> Result<bool, StoreError> {
+        let is_of_blocks = matches!(amendment, Amendment::Block(_) | Amendment::Unblock);
+        let is_of_use = amendment.settles() || matches!(amendment, Amendment::Reset);
+        let (mut divided, mut guaranteeing, mut plain) =
+            (Charges::new(), Charges::new(), Charges::new());
+        for charge in charges {
+            if !is_of_blocks && self.divides(charge) {
+                divided.push(*charge);
+            } else if is_of_use && self.has_parts(charge) {
+                guaranteeing.push(*charge);
+            } else {
+                plain.push(*charge);
+            }
+        }
+        // The failure of one call is no reason to skip another.
+        let mut changed = Ok(amendment.answer_about_none());
+        let mut add = |answer: Result<bool, StoreError>| {
+            let before = std::mem::replace(&mut changed, Ok(false));
+            changed = before.and_then(|some| answer.map(|it| amendment.and(some, it)));
+        };
+        if !divided.is_empty() {
+            add(self.change_shares(&divided, amendment, until).await);
+        }
+        if !guaranteeing.is_empty() {
+            add(self
+                .change_guarantees(&guaranteeing, all, amendment, until)
+                .await);
+        }
+        if !plain.is_empty() {
+            add(self.change_plain(&plain, amendment, until).await);
+        }
+        changed
+    }
+
+    async fn change_plain(
         &self,
         charges: &[Charge],
         amendment: Amendment,
         until: Instant,
     ) -> Result<bool, StoreError> {
-        if !matches!(amendment, Amendment::Block(_) | Amendment::Unblock) {
-            let (divided, others): (Charges, Charges) = charges
-                .iter()
-                .copied()
-                .partition(|charge| self.divides(charge));
-            if !divided.is_empty() {
-                let changed = self.change_shares(&divided, amendment, until).await;
-                if others.is_empty() {
-                    return changed;
-                }
-                // The failure of one call is no reason to skip the other.
-                let rest = Box::pin(self.change(&others, amendment, until)).await;
-                return changed.and_then(|all| rest.map(|it| amendment.and(all, it)));
-            }
-        }
         let mut call = self.call(amendment.name());
         let mut names = Names::default();
         for charge in charges {
@@ -405,6 +452,43 @@ impl Calls {
             call.argument(tenant.field);
         }
         let answer = self.run(&self.amend_shares, &call, charges, until).await;
+        self.watched(answer.map(|answer| answer == DONE))
+    }
+
+    /// Changes what was used of limits that are guaranteed in part to children.
+    async fn change_guarantees(
+        &self,
+        charges: &[Charge],
+        all: &[Charge],
+        amendment: Amendment,
+        until: Instant,
+    ) -> Result<bool, StoreError> {
+        let mut call = self.call(amendment.name());
+        let mut names = Names::default();
+        for charge in charges {
+            let Some(policy) = self.policies.get(charge.policy) else {
+                continue;
+            };
+            let (Some(lua), Some(guarantee)) = (policy.rule(charge), policy.guarantee) else {
+                continue;
+            };
+            let key = names.name(&self.prefix, &charge.key, &policy.suffix);
+            let child = child(&key, charge, guarantee, all);
+            let lasts = match amendment {
+                Amendment::TakeBack(taken) => taken.until().get(),
+                _ => 0,
+            };
+            call.key(key);
+            call.key(child.children);
+            call.argument(lua.name);
+            call.numbers([charge.cost.into(), lasts]);
+            call.numbers(lua.numbers);
+            call.argument(guarantee.units);
+            call.argument(child.name);
+        }
+        let answer = self
+            .run(&self.amend_guarantees, &call, charges, until)
+            .await;
         self.watched(answer.map(|answer| answer == DONE))
     }
 
@@ -517,8 +601,8 @@ impl Calls {
             let cause = "the policies count different keys, which may be on several servers";
             return Err(StoreError::new(StoreErrorKind::Unsupported).caused_by(cause));
         }
-        if charges.iter().any(|charge| self.divides(charge)) {
-            return self.take_of_shares(charges, until).await;
+        if charges.iter().any(|charge| self.has_parts(charge)) {
+            return self.take_of_parts(charges, until).await;
         }
         let mut call = self.call("take");
         let mut names = Names::default();
@@ -540,25 +624,30 @@ impl Calls {
         answer
     }
 
-    /// Returns a query about these charges.
-    fn query(&self, verb: &'static str, charges: &[Charge], until: Instant) -> Query {
+    /// Returns a query about these charges of a request, which has all those.
+    fn query(
+        &self,
+        verb: &'static str,
+        (charges, all): (&[Charge], &[Charge]),
+        until: Instant,
+    ) -> Query {
         let mut query = Query::new(verb, self.moment(), until);
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
-                self.add(&mut query, &mut names, policy, charge);
+                self.add(&mut query, &mut names, (policy, charge), all);
             }
         }
         query
     }
 
-    /// Takes as many units as there are, where limits are divided.
-    async fn take_of_shares(
+    /// Takes as many units as there are, where others have a part of a limit.
+    async fn take_of_parts(
         &self,
         charges: &[Charge],
         until: Instant,
     ) -> Result<(u32, ScriptReply), StoreError> {
-        let query = self.query("take", charges, until);
+        let query = self.query("take", (charges, charges), until);
         let value = self.charge.run(query).await;
         let answer = value.map_err(failure);
         let answer = answer.and_then(|value| ScriptReply::of_taking(value, charges));
@@ -569,9 +658,11 @@ impl Calls {
         answer
     }
 
+    /// Changes these charges, one server after the other. `all` are those of the request.
     pub(super) async fn change_each(
         &self,
         charges: &[Charge],
+        all: &[Charge],
         amendment: Amendment,
     ) -> Result<bool, StoreError> {
         self.epochs.advance(charges);
@@ -593,7 +684,7 @@ impl Calls {
         for group in groups {
             // The failure of one server is no reason to skip the others, so each call has time of its own.
             let until = self.link.deadline();
-            let of_group = self.change(&group, amendment, until).await;
+            let of_group = self.change(&group, all, amendment, until).await;
             changed = changed.and_then(|all| of_group.map(|it| amendment.and(all, it)));
         }
         changed
@@ -609,7 +700,7 @@ impl Calls {
 
     /// Frees slots.
     pub(super) async fn release(&self, charges: &[Charge]) -> Result<bool, StoreError> {
-        self.change_each(charges, Amendment::Release).await
+        self.change_each(charges, charges, Amendment::Release).await
     }
 
     pub(super) fn counts(&self, charge: &Charge) -> bool {
@@ -662,6 +753,23 @@ impl Calls {
         call.argument(amount);
         call.numbers(once(more).chain(numbers));
         call.argument(lua.hours_at(|| self.now()));
+    }
+}
+
+/// Returns the child of a charge, whose key has its state under this name: the key of the policy below, if the request is charged there.
+fn child(state_key: &str, charge: &Charge, guarantee: Guarantee, all: &[Charge]) -> Child {
+    let child = all.iter().find(|child| child.policy == guarantee.child);
+    let name = child.map(|child| {
+        let root = child.key.root();
+        if root == charge.key.root() {
+            format!("={}", below_root(&child.key))
+        } else {
+            child.key.name().to_string()
+        }
+    });
+    Child {
+        children: format!("{state_key}:children"),
+        name: name.unwrap_or_default(),
     }
 }
 

@@ -5,8 +5,8 @@
 //   `open.lua`: state, marks, and the numbers in force.
 // - `first_of.lua` is the driver for requests of which one of several policies pays: it decides on all, and then charges. In Rust,
 //   `store/alternatives.rs` of the core has the same choice, for `store/shared` and for what is answered.
-// - `fair.lua` is the driver for requests under limits that are divided among tenants: `shares.lua` of the core has the rule.
-//   `fair_amend.lua` settles and gives back under such limits.
+// - `divided.lua` is the driver for requests under limits that are divided among tenants, or guaranteed in part to children:
+//   `shares.lua` and `children.lua` of the core have the rules. `fair_amend.lua` and `guarantee_amend.lua` settle and give back.
 // - `backend.rs` calls the script. Simultaneous requests share a call (`batcher.rs`), and so do settlements; `query.rs` and
 //   `settlement.rs` make the calls.
 // - `server.rs` has the connection to a server. `cluster.rs` has a connection to each primary, and a view of the slots.
@@ -71,13 +71,13 @@ use self::leases::Leases;
 use self::link::Link;
 use self::not_leased::{SmallLimits, terms};
 use self::opened::OpenedPolicy;
-use self::query::Deciding;
+use self::query::{Deciding, dividing};
 use self::script::Script;
 use self::settlement::SettlementEncoder;
 use self::state_key::InBraces;
 use self::under_way::UnderWay;
+use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::Lua;
-use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::__internal::check_names;
 use tower_ratelimit_core::__internal::{KeyEpochs, Standby, Watch};
 use tower_ratelimit_core::algorithm::Algorithm;
@@ -234,6 +234,10 @@ impl Store for RedisStore {
         true
     }
 
+    fn keeps_guarantees(&self) -> bool {
+        true
+    }
+
     fn chooses_payers(&self) -> Payers {
         if self.lease.is_some() {
             Payers::None(
@@ -249,9 +253,11 @@ impl Store for RedisStore {
     fn open(&self, given: &[Policy]) -> Result<RedisBackend, ConfigError> {
         check_names(given.iter().map(Policy::name))?;
         check_hours(given)?;
+        let guarantees = Allotment::guarantees(given);
         let counted = given
             .iter()
-            .map(|policy| OpenedPolicy::new(policy, suffix(policy)));
+            .zip(guarantees)
+            .map(|(policy, below)| OpenedPolicy::new(policy, suffix(policy)).guaranteeing(below));
         let policies: Arc<[OpenedPolicy]> = counted.collect();
         let rules: Vec<Lua> = policies.iter().filter_map(|policy| policy.lua).collect();
         let in_use = rules_that_hold(&policies);
@@ -268,9 +274,10 @@ impl Store for RedisStore {
             charge: Batcher::new(deciding, &self.link, &self.watch),
             settle: Batcher::new(SettlementEncoder::new(&policies), &self.link, &self.watch),
             amend: Script::of(&rules, include_str!("amend.lua")),
-            amend_shares: Script::of(
+            amend_shares: Script::of(&rules, &dividing(&policies, include_str!("fair_amend.lua"))),
+            amend_guarantees: Script::of(
                 &rules,
-                &[Share::LUA, include_str!("fair_amend.lua")].concat(),
+                &dividing(&policies, include_str!("guarantee_amend.lua")),
             ),
             take: Script::of(&rules, include_str!("take.lua")),
             renew: Script::of(&in_use, include_str!("renew.lua")),

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lease::Terms;
+use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::LEAST_LEASED;
 use tower_ratelimit_core::__internal::warn_once_of;
 use tower_ratelimit_core::clock::Micros;
@@ -20,9 +21,11 @@ const NOT_LEASED: Diagnostic = Diagnostic::new(
 /// For how long units of each policy are leased; `None` where they are not.
 pub(super) fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
     let mut not_leased = Vec::new();
-    let terms = policies.iter().map(|policy| {
+    let guarantees = Allotment::guarantees(policies);
+    let terms = policies.iter().zip(guarantees).map(|(policy, below)| {
         let why = match policy.is_leased() {
             Ok(false) => return None,
+            Ok(true) if below.is_some() => "a part of its limit is guaranteed to the keys below",
             Ok(true) => match Terms::of(policy.algorithm(), life) {
                 None => "its algorithm has no units that a node can hold",
                 terms => return terms,

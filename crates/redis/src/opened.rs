@@ -1,10 +1,12 @@
+//! A policy as the store has opened it, and its rule in calls.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
+use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::Lua;
 use tower_ratelimit_core::__internal::NamedPenalty;
-use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::algorithm::{Algorithm, Limit};
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::policy::Policy;
@@ -17,11 +19,22 @@ pub(super) struct OpenedPolicy {
     pub(super) lua: Option<Lua>,
     pub(super) suffix: String,
     pub(super) penalty: Option<NamedPenalty>,
-    /// What the rule of shares has to know, if the limit is divided among tenants: see [`Share::scale`].
+    /// What the rule of shares has to know, if the limit is divided among tenants: see [`Allotment::scale`].
     pub(super) scale: Option<[u64; 3]>,
+    /// What each key of the policy below is guaranteed of the limit, if anything is.
+    pub(super) guarantee: Option<Guarantee>,
     /// Whether two requests of one key may have different limits.
     pub(super) limits_differ: bool,
     is_settled: AtomicBool,
+}
+
+/// What a policy guarantees to each key of the one below.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guarantee {
+    /// The policy below.
+    pub(super) child: usize,
+    /// The units of a period.
+    pub(super) units: u32,
 }
 
 impl OpenedPolicy {
@@ -31,9 +44,18 @@ impl OpenedPolicy {
             lua: policy.algorithm().lua(),
             suffix,
             penalty: policy.named_penalty(),
-            scale: Share::scale(policy),
+            scale: Allotment::scale(policy),
+            guarantee: None,
             limits_differ: policy.limits_differ(),
             is_settled: AtomicBool::new(policy.is_settled()),
+        }
+    }
+
+    /// Adds what the policy guarantees to the keys of this one, in units of a period.
+    pub(super) fn guaranteeing(self, below: Option<(usize, u32)>) -> Self {
+        Self {
+            guarantee: below.map(|(child, units)| Guarantee { child, units }),
+            ..self
         }
     }
 

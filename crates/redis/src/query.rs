@@ -11,8 +11,8 @@ use super::lease::{Terms, UnitsRequest};
 use super::link::Link;
 use super::opened::{LimitOfCharge, OpenedPolicy, Rule, place, rules_of};
 use super::script::{Call, Script};
+use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::Lua;
-use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::key::Key;
 use tower_ratelimit_core::store::Charge;
@@ -35,11 +35,19 @@ struct Kind {
     moment: Option<Micros>,
     /// Whether some charges are one of several, of which one is made.
     chooses: bool,
-    /// Whether some limits are divided among tenants.
+    /// Whether some limits are divided among tenants, or guaranteed in part to children.
     divides: bool,
 }
 
-/// A tenant of a limit that is divided.
+/// Who asks under a limit of which others have a part.
+#[derive(Debug)]
+pub(super) enum Asker {
+    /// A tenant of a limit that is divided.
+    Tenant(Tenant),
+    /// A child of a key that guarantees it something.
+    Child(Child),
+}
+
 #[derive(Debug)]
 pub(super) struct Tenant {
     /// The key under which all tenants are.
@@ -52,6 +60,14 @@ pub(super) struct Tenant {
 }
 
 #[derive(Debug)]
+pub(super) struct Child {
+    /// The key under which all children are.
+    pub(super) children: String,
+    /// Its name among them; empty if the request has none.
+    pub(super) name: String,
+}
+
+#[derive(Debug)]
 struct QueryCharge {
     key: String,
     rule: Rule,
@@ -59,8 +75,8 @@ struct QueryCharge {
     softness: u8,
     /// Its place among charges of which one is made: the group, and the rank in it.
     place: Option<(u8, u8)>,
-    /// Who asks, if the limit is divided among tenants.
-    tenant: Option<Box<Tenant>>,
+    /// Who asks, if others have a part of the limit.
+    asker: Option<Box<Asker>>,
     /// The question to the script that grants units.
     ask: Option<Box<UnitsRequest>>,
 }
@@ -71,7 +87,7 @@ pub(super) struct Deciding {
     script: Script,
     /// The script for requests of which one of several charges is made.
     choosing: Script,
-    /// The script for requests under limits that are divided.
+    /// The script for requests under limits that are divided, or guaranteed in part.
     dividing: Script,
     lending: Option<Lending>,
 }
@@ -86,7 +102,7 @@ struct Lending {
 pub(super) const LEASE: &str = "lease";
 
 impl Query {
-    /// Creates a query with the verb `charge`, `peek`, `deny`, [`LEASE`], or `take` under divided limits, at this moment or that of the
+    /// Creates a query with the verb `charge`, `peek`, `deny`, [`LEASE`], or `take` where others have a part of a limit, at this moment or that of the
     /// server's clock, which waits for its answer until `until`.
     pub(super) fn new(verb: &'static str, moment: Option<Micros>, until: Instant) -> Self {
         Self {
@@ -108,7 +124,7 @@ impl Query {
         key: String,
         charge: &Charge,
         (limit, ask): (LimitOfCharge, Option<Box<UnitsRequest>>),
-        tenant: Option<Box<Tenant>>,
+        asker: Option<Box<Asker>>,
     ) {
         if self.charges.is_empty() {
             self.key = charge.key;
@@ -116,7 +132,7 @@ impl Query {
         let place = charge.alternative();
         let place = place.map(|place| (place.group(), place.rank()));
         self.kind.chooses |= place.is_some();
-        self.kind.divides |= tenant.is_some();
+        self.kind.divides |= asker.is_some();
         self.charges.push(QueryCharge {
             key,
             rule: Rule {
@@ -126,7 +142,7 @@ impl Query {
             cost: charge.cost,
             softness: charge.softness(),
             place,
-            tenant,
+            asker,
             ask,
         });
     }
@@ -197,6 +213,23 @@ impl Operation for Query {
     }
 }
 
+/// Returns this driver behind the rules that it needs, of which most stores need none.
+pub(super) fn dividing(policies: &[OpenedPolicy], driver: &str) -> String {
+    let rules = [
+        (
+            policies.iter().any(|policy| policy.scale.is_some()),
+            Allotment::SHARES,
+        ),
+        (
+            policies.iter().any(|policy| policy.guarantee.is_some()),
+            Allotment::GUARANTEES,
+        ),
+    ];
+    let needed = rules.into_iter().filter(|(is_needed, _)| *is_needed);
+    let needed = needed.map(|(_, rule)| rule);
+    needed.chain(once(driver)).collect()
+}
+
 impl Deciding {
     pub(super) fn new(policies: &Arc<[OpenedPolicy]>, terms: Option<Box<[Option<Terms>]>>) -> Self {
         let lending = terms.map(|terms| {
@@ -213,7 +246,7 @@ impl Deciding {
             policies: Arc::clone(policies),
             script: Script::of(&rules, include_str!("charge.lua")),
             choosing: Script::of(&rules, include_str!("first_of.lua")),
-            dividing: Script::of(&rules, &[Share::LUA, include_str!("fair.lua")].concat()),
+            dividing: Script::of(&rules, &dividing(policies, include_str!("divided.lua"))),
             lending,
         }
     }
@@ -273,7 +306,7 @@ impl Deciding {
         call.numbers(numbers);
     }
 
-    /// Makes a call of the script that decides under limits that are divided.
+    /// Makes a call of the script that decides under limits of which others have a part.
     fn divisions<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone) -> Call {
         let kind = queries.clone().next().map(|query| query.kind);
         let moment = kind.and_then(|kind| kind.moment);
@@ -286,6 +319,8 @@ impl Deciding {
             self.put_rule(&mut call, rule, moment);
             let policy = self.policies.get(rule.policy);
             call.numbers(policy.and_then(|policy| policy.scale).unwrap_or_default());
+            let guarantee = policy.and_then(|policy| policy.guarantee);
+            call.argument(guarantee.map_or(0, |guarantee| guarantee.units));
         }
         for query in queries {
             call.argument(query.charges.len());
@@ -294,14 +329,22 @@ impl Deciding {
                 call.argument(charge.cost);
                 call.argument(charge.softness);
                 call.key(&charge.key);
-                if let Some(tenant) = &charge.tenant {
-                    call.argument(tenant.weight);
-                    call.argument(&tenant.field);
-                    call.key(&tenant.tenants);
-                    call.key(&tenant.home);
-                } else {
-                    call.argument(0);
-                    call.argument("");
+                match charge.asker.as_deref() {
+                    Some(Asker::Tenant(tenant)) => {
+                        call.argument(tenant.weight);
+                        call.argument(&tenant.field);
+                        call.key(&tenant.tenants);
+                        call.key(&tenant.home);
+                    }
+                    Some(Asker::Child(child)) => {
+                        call.argument(0);
+                        call.argument(&child.name);
+                        call.key(&child.children);
+                    }
+                    None => {
+                        call.argument(0);
+                        call.argument("");
+                    }
                 }
             }
         }

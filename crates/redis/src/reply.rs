@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use super::lease::{Grant, Leased};
 use super::opened::OpenedPolicy;
+use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::DenialEffect;
 use tower_ratelimit_core::__internal::KeyOutlook;
-use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::algorithm::State;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcomes;
@@ -25,6 +25,10 @@ pub(super) struct ScriptReply {
 }
 
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a letter of the reply"
+)]
 pub(super) struct KeyReply {
     charge: Charge,
     /// The time of the decision, by the clock of the server that has the key.
@@ -35,12 +39,14 @@ pub(super) struct KeyReply {
     is_passed: bool,
     /// Whether this refusal has blocked the key.
     is_penalized: bool,
+    /// Whether the key was blocked before, so that nothing of its part of a limit is told.
+    was_blocked: bool,
     /// How much longer the key is blocked.
     blocked: Micros,
     /// The override of the key.
     own: Option<Own>,
-    /// What the tenant may take, if the limit is divided.
-    share: Option<Box<Share>>,
+    /// What the request may take, if others have a part of the limit.
+    allotment: Option<Box<Allotment>>,
     /// The units of the key that nodes hold.
     leased: Option<Box<Leased>>,
     /// The units that this node is granted.
@@ -70,9 +76,10 @@ impl ScriptReply {
             fits: false,
             is_passed: false,
             is_penalized: false,
+            was_blocked: false,
             blocked: Micros::ZERO,
             own: None,
-            share: None,
+            allotment: None,
             leased: None,
             grant: None,
             state: state.clone(),
@@ -191,9 +198,11 @@ impl ScriptReply {
                 let outcome = reply.outcome(counted, Micros::ZERO);
                 outcomes.push(
                     policy,
-                    match &reply.share {
+                    match &reply.allotment {
                         None => outcome,
-                        Some(share) => reply.outcome_of_tenant(outcome, share, self.is_allowed()),
+                        Some(allotment) => {
+                            reply.outcome_under(outcome, allotment, self.is_allowed())
+                        }
                     },
                 );
             }

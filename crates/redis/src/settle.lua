@@ -25,7 +25,7 @@ local function settle(key, place)
   -- The time to live can stay if the state lasts no longer than before.
   local can_stay = found and not (marks or rule.save) and (amount < 0 or not rule.is_slower)
   local lasts = can_stay and (longest or {limit, a, b, c})
-  local before = can_stay and amount > 0 and rule.reset_after(state, now, unpack(lasts))
+  local before = can_stay and amount >= 0 and rule.reset_after(state, now, unpack(lasts))
   if amount < 0 then
     if not found then
       return

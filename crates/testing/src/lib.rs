@@ -53,14 +53,16 @@
 //!    [choose](Store::chooses_payers) is not asked.
 //! 8. A limit that is divided is that of all its tenants, and what belongs to one of them stays for it. This is for stores that
 //!    [divide limits](Store::divides_limits).
-//! 9. Of many requests at once, in tasks and in threads, exactly as many are allowed as the limit says.
-//! 10. No state is forgotten before it is as good as new.
+//! 9. What a key is guaranteed of a limit above is kept while the key asks, and lent when it does not. This is for stores that
+//!    [keep guarantees](Store::keeps_guarantees).
+//! 10. Of many requests at once, in tasks and in threads, exactly as many are allowed as the limit says.
+//! 11. No state is forgotten before it is as good as new.
 //!
 //! And for items:
 //!
-//! 11. An item that has changed since it was read is read again. For this, another request comes between the
+//! 12. An item that has changed since it was read is read again. For this, another request comes between the
 //!     read and the write of the first.
-//! 12. An item is forgotten within ten seconds after it has expired.
+//! 13. An item is forgotten within ten seconds after it has expired.
 //!
 //! The requests are the same in each run, with other keys, so the place need not be empty. They take some
 //! seconds, most of them waits. They need a tokio runtime with time enabled; a runtime with several threads
@@ -69,6 +71,7 @@
 mod broken;
 mod crowd;
 mod fair;
+mod guaranteed;
 mod items;
 mod laws;
 mod payers;
@@ -149,6 +152,7 @@ impl<S: Store> Conformance<S> {
         laws::nodes_agree(&stage).await?;
         payers::one_pays(&stage).await?;
         fair::are_kept(&stage).await?;
+        guaranteed::are_kept(&stage).await?;
         if let Some(items) = &items {
             items::nothing_is_lost(&stage, items).await?;
         }

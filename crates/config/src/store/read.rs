@@ -40,6 +40,14 @@ impl ReadStore {
         }
     }
 
+    /// Returns whether it keeps what levels of a tree are guaranteed.
+    pub(crate) fn keeps_guarantees(&self) -> bool {
+        match self {
+            Self::Memory(_) | Self::Redis(_) => true,
+            Self::Own(store) => store.keeps_guarantees,
+        }
+    }
+
     /// Returns whether nodes share it.
     pub(crate) fn is_shared(&self) -> bool {
         match self {

@@ -28,6 +28,9 @@ impl Policy {
         if self.fair.is_some() {
             return Err("its limit is divided among tenants");
         }
+        if self.guaranteed.is_some() {
+            return Err("it is guaranteed a part of the limit above");
+        }
         if self.patience.is_any() {
             return Err("its requests wait for their turn");
         }

@@ -3,9 +3,9 @@
 use super::KeyReply;
 use crate::lease::{Grant, Leased, LeasedRequest};
 use crate::opened::OpenedPolicy;
+use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::KeyOutlook;
 use tower_ratelimit_core::__internal::Replenishment;
-use tower_ratelimit_core::__internal::Share;
 use tower_ratelimit_core::algorithm::Algorithm;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcome;
@@ -140,7 +140,10 @@ impl KeyReply {
     /// Returns the state from which later outcomes are computed; `None` for a policy without one, and where nodes hold
     /// units, which they may give back.
     pub(super) fn outlook(&self, counted: &OpenedPolicy) -> Option<KeyOutlook> {
-        if self.leased.is_some() || self.share.is_some() || counted.algorithm.limits_concurrency() {
+        if self.leased.is_some()
+            || self.allotment.is_some()
+            || counted.algorithm.limits_concurrency()
+        {
             return None;
         }
         let own = self.own;
@@ -154,21 +157,17 @@ impl KeyReply {
         })
     }
 
-    /// Returns the outcome of the shared limit as that of the tenant, whose request may go on or not.
+    /// Returns the outcome of the limit as that of a request which has a part of it, and may go on or not.
     #[cold]
-    pub(super) fn outcome_of_tenant(
+    pub(super) fn outcome_under(
         &self,
         mut outcome: Outcome,
-        share: &Share,
+        allotment: &Allotment,
         is_allowed: bool,
     ) -> Outcome {
         let cost = self.charge.cost;
         let taken = if is_allowed && self.passes() { cost } else { 0 };
-        if !self.fits && outcome.is_allowed() {
-            // The limit has room, which is kept for other tenants.
-            outcome = outcome.denied(None);
-        }
-        share.tell(&mut outcome, (cost, taken));
+        allotment.tell(&mut outcome, (cost, taken), self.at);
         outcome
     }
 
@@ -201,11 +200,17 @@ impl KeyReply {
             Some(own) => outcome = outcome.within(own.period()),
             None => {}
         }
+        if let Some(allotment) = self.allotment.as_ref().filter(|_| !self.fits)
+            && outcome.is_allowed()
+        {
+            // The limit has room, which is kept for others.
+            outcome = allotment.denied(outcome, at);
+        }
         match self.blocked.saturating_sub(later) {
             Micros::ZERO => outcome,
             left if self.is_penalized && later == Micros::ZERO => {
-                if let Some(share) = &self.share {
-                    outcome = self.outcome_of_tenant(outcome, share, false);
+                if let Some(allotment) = self.allotment.as_ref().filter(|_| !self.was_blocked) {
+                    outcome = self.outcome_under(outcome, allotment, false);
                 }
                 outcome.penalized_for(left)
             }

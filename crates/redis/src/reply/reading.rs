@@ -7,7 +7,7 @@ use super::{KeyReply, Own, ScriptReply};
 use crate::failure::nonsense;
 use crate::lease::{Grant, Leased};
 use crate::opened::Charges;
-use tower_ratelimit_core::__internal::Share;
+use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::algorithm::State;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::error::StoreError;
@@ -41,7 +41,7 @@ impl ScriptReply {
                 } else {
                     None
                 };
-                let (share, text) = share_of(parts.next()?)?;
+                let (allotment, text) = allotment_of(parts.next()?)?;
                 let (leased, text) = leased_of(text)?;
                 let (own, state) = state_of(text)?;
                 each.push(KeyReply {
@@ -49,10 +49,11 @@ impl ScriptReply {
                     at,
                     fits: fits == "1",
                     is_passed: fits == "4",
-                    is_penalized: fits == "2",
+                    is_penalized: fits == "2" || fits == "5",
+                    was_blocked: fits == "5",
                     blocked,
                     own,
-                    share,
+                    allotment,
                     leased,
                     grant,
                     state,
@@ -100,13 +101,14 @@ fn micros_of(word: &str) -> Option<Micros> {
     micros.filter(|micros| *micros <= LAST_MOMENT)
 }
 
-/// Reads what the tenant may take, if the limit is divided, and returns the rest of the text.
-fn share_of(text: &str) -> Option<(Option<Box<Share>>, &str)> {
+/// Reads what the request may take, if others have a part of the limit, and returns the rest of the text.
+fn allotment_of(text: &str) -> Option<(Option<Box<Allotment>>, &str)> {
     match text.strip_prefix('%') {
         None => Some((None, text)),
         Some(marked) => {
-            let (share, text) = marked.split_once('|')?;
-            Some((Some(Box::new(Share::read(&words(share)?)?)), text))
+            let (numbers, text) = marked.split_once('|')?;
+            let allotment = Allotment::read(&words(numbers)?)?;
+            Some((Some(Box::new(allotment)), text))
         }
     }
 }

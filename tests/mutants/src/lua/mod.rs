@@ -32,7 +32,7 @@ impl Case {
     /// The tests that are about this file, which are asked before all others: the program, and parts of names in it.
     fn nearest_tests(&self) -> (&'static str, &'static [&'static str]) {
         let file = self.file.to_string_lossy();
-        let of_files: [(&str, &str, &[&str]); 10] = [
+        let of_files: [(&str, &str, &[&str]); 12] = [
             ("fixed_window", "laws", &["fixed_window::redis"]),
             ("anchored_window", "laws", &["anchored_window::redis"]),
             (
@@ -46,8 +46,11 @@ impl Case {
             ("token_bucket", "laws", &["token_bucket_by_interval::redis"]),
             ("gcra", "laws", &["gcra::redis", "leaky_queue::redis"]),
             ("concurrency", "laws", &["concurrency", "slots"]),
-            // `fair.lua`, `fair_amend.lua`, and `fair/shares.lua` of the core.
+            ("divided", "redis", &["fair", "guaranteed"]),
+            // `fair_amend.lua`, and `fair/shares.lua` of the core.
             ("fair", "redis", &["fair"]),
+            // `guarantee_amend.lua`, and `guarantee/children.lua` of the core.
+            ("guarantee", "redis", &["guaranteed"]),
         ];
         let nearest = of_files.iter().find(|(name, ..)| file.contains(name));
         nearest.map_or(

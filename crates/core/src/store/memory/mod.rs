@@ -1,11 +1,12 @@
 //! State in this process.
 
+pub(crate) mod allotment;
 mod backend;
 mod blocks;
 mod cell;
 mod driver;
 mod expiry;
-pub(crate) mod fair;
+mod fair;
 mod guarantee;
 mod holding;
 mod in_words;

@@ -353,7 +353,8 @@ impl Share {
         let shares = policies.iter().map(|policy| {
             let whole = policy.algorithm();
             let share = whole.shared_by(nodes);
-            (policy.limited_by(share), share != *whole)
+            let policy = policy.limited_by(share).with_guarantee_shared_by(nodes);
+            (policy, share != *whole)
         });
         let (policies, are_lower): (Vec<_>, Vec<_>) = shares.unzip();
         Self {

@@ -22,12 +22,12 @@ use crate::store::{Amendment, TenantShare};
 
 pub(super) use self::holders::SlotShare;
 pub(super) use self::shares::Scale;
-pub use self::shares::Share;
+pub(super) use self::shares::Share;
 pub(super) use self::slots::{SlotDivision, SlotSeat, SlotTenants};
 
 impl Share {
     /// Writes into an outcome what is left for the tenant, and how long it waits. `taken` is what this request has taken.
-    pub fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
+    pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
         let left = self.of(outcome.remaining(), taken);
         if outcome.is_allowed() {
             *outcome = outcome.with_remaining(left);

@@ -87,7 +87,7 @@ enum Standing {
 
 /// What a request of a tenant may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub(in crate::store::memory) struct Share {
     /// Whether the tenant has used more than its share.
     has_debt: bool,
     /// How many requests of one unit its claim lets pass.
@@ -115,18 +115,17 @@ const OTHERS: u64 = 0;
 
 impl Share {
     /// The rule in Lua, for stores that run it where the state is.
-    pub const LUA: &str = include_str!("shares.lua");
+    pub(in crate::store::memory) const LUA: &str = include_str!("shares.lua");
 
-    /// Returns what the rule in Lua has to know of a policy whose limit is divided, beside the limit: in how many microseconds all of
-    /// it is granted anew, for how many a tenant counts that does not ask, and how many tenants are told apart.
-    pub fn scale(policy: &Policy) -> Option<[u64; 3]> {
+    /// See [`Allotment::scale`](crate::store::memory::allotment::Allotment::scale).
+    pub(in crate::store::memory) fn scale(policy: &Policy) -> Option<[u64; 3]> {
         let scale = Scale::of(policy.algorithm(), policy.fairness()?)?;
         let tenants = u64::try_from(scale.tenants).unwrap_or(u64::MAX);
         Some([scale.fill.get(), scale.active_for.get(), tenants])
     }
 
     /// Reads what the rule in Lua has told.
-    pub fn read(words: &[u64]) -> Option<Self> {
+    pub(in crate::store::memory) fn read(words: &[u64]) -> Option<Self> {
         let &[
             limit,
             has_debt,

@@ -9,6 +9,8 @@
 //! - The rest passes if the level above has the cost beside what is backed for the siblings.
 //! - More than the rest is borrowed: it passes if the level above has the cost beside the rests of the siblings.
 //!
+//! `children.lua` is the same rule for Redis: what changes here has to change there.
+//!
 //! Amounts are whole parts of a unit, such that a rate in units a period is a whole number of parts a microsecond. A decision looks at
 //! each active child, so their number is bounded.
 
@@ -37,7 +39,22 @@ pub(super) struct Scale {
     pub(super) is_window: bool,
 }
 
+/// How many numbers a claim is in Lua.
+pub(super) const CLAIM: usize = 7;
+
 impl Scale {
+    /// Reads it as the rule in Lua tells it.
+    pub(super) fn read([quota, size, period, guaranteed, is_window]: [u64; 5]) -> Option<Self> {
+        let scale = Self {
+            quota: quota.try_into().ok()?,
+            size: size.try_into().ok()?,
+            period: Micros::new(period),
+            guaranteed: guaranteed.try_into().ok()?,
+            is_window: is_window != 0,
+        };
+        (scale.whole() > 0 && period > 0).then_some(scale)
+    }
+
     /// Returns the scale of a guarantee under this limit of the level above, or `None` if that grants nothing.
     pub(super) fn of(above: &Algorithm, guaranteed: u32) -> Option<Self> {
         let limits = above.limits()?;
@@ -93,6 +110,11 @@ impl Scale {
         MOST.min(self.whole() as usize)
     }
 
+    /// Returns how long the window lasts.
+    pub(super) fn until_end(&self, now: Micros) -> Micros {
+        Micros::new(self.period.get() - now.get() % self.period.get())
+    }
+
     fn window(&self, now: Micros) -> u64 {
         now.get() / self.period.get()
     }
@@ -145,6 +167,28 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// Reads it as the rule in Lua tells it.
+    pub(super) fn read(words: [u64; CLAIM]) -> Option<Self> {
+        let [
+            backed,
+            rest,
+            backed_of_others,
+            rests_of_others,
+            others,
+            lapse,
+            is_of_child,
+        ] = words;
+        Some(Self {
+            backed: backed.try_into().ok()?,
+            rest: rest.try_into().ok()?,
+            backed_of_others: backed_of_others.try_into().ok()?,
+            rests_of_others: rests_of_others.try_into().ok()?,
+            others: others.try_into().ok()?,
+            lapse: Micros::new(lapse),
+            is_of_child: is_of_child != 0,
+        })
+    }
+
     /// Returns whether nothing but the limit of the level above decides.
     pub(super) fn is_plain(&self) -> bool {
         self.others == 0
@@ -179,7 +223,7 @@ impl Claim {
         let is_guaranteed = self.is_of_child && scale.parts(cost) <= most;
         let fits_beside = |others: u32| cost.saturating_add(others) <= scale.size;
         if scale.is_window {
-            let end = Micros::new(scale.period.get() - now.get() % scale.period.get());
+            let end = scale.until_end(now);
             return if is_guaranteed || fits_beside(most_of_others) {
                 end
             } else {

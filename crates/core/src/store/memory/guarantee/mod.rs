@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::children::{Children, Claim, Scale};
+use self::children::{CLAIM, Children, Claim, Scale};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcome;
@@ -40,6 +40,9 @@ const SHARDS: usize = 16;
 /// How many keys are visited for a new one, at most.
 const VISITS: usize = 4;
 
+/// The rule in Lua, for stores that run it where the state is.
+pub(super) const LUA: &str = include_str!("children.lua");
+
 /// The guarantee that a policy gives to the keys of the one below, as a backend knows it.
 #[derive(Debug)]
 pub(super) struct Guarantee {
@@ -65,14 +68,20 @@ pub(super) struct Siblings<'a> {
     asked: Option<Asked>,
 }
 
-/// What a request may take, as of a moment.
+/// What a child has asked for at a moment.
 #[derive(Clone, Copy)]
 struct Asked {
     child: Option<usize>,
+    allowance: Allowance,
+    now: Micros,
+}
+
+/// What a request may take, if so many units are left of the level above.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowance {
     claim: Claim,
     scale: Scale,
     left: u32,
-    now: Micros,
 }
 
 impl Families {
@@ -153,6 +162,42 @@ impl Guarantee {
     }
 }
 
+impl Allowance {
+    /// Reads what the rule in Lua has told.
+    pub(super) fn read(words: &[u64]) -> Option<Self> {
+        let (&left, words) = words.split_first()?;
+        let (claim, scale) = words.split_at_checked(CLAIM)?;
+        Some(Self {
+            claim: Claim::read(claim.try_into().ok()?)?,
+            scale: Scale::read(scale.try_into().ok()?)?,
+            left: left.try_into().ok()?,
+        })
+    }
+
+    /// Returns how long the window lasts; `None` in a bucket.
+    pub(super) fn until_end(&self, now: Micros) -> Option<Micros> {
+        let is_window = self.scale.is_window;
+        is_window.then(|| self.scale.until_end(now))
+    }
+
+    /// Writes into an outcome what is left for the child, and how long it waits. `taken` is what this request has taken.
+    pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32), now: Micros) {
+        let Self { claim, scale, left } = self;
+        if claim.is_plain() {
+            return;
+        }
+        let remaining = claim.of(outcome.remaining(), taken);
+        if outcome.is_allowed() {
+            *outcome = outcome.with_remaining(remaining);
+        } else if !outcome.is_blocked() && cost <= scale.size {
+            let wait = claim.wait(cost, *left, now, scale);
+            let wait = wait.max(outcome.retry_micros().unwrap_or_default());
+            let wait = wait.max(Micros::new(1));
+            *outcome = outcome.with_remaining(remaining).denied(Some(wait));
+        }
+    }
+}
+
 impl Siblings<'_> {
     /// Finds out what the request may take, if so many units are left of the key, which may have a limit of its own. Returns a function
     /// of the cost: the units that have to be there beside it, and the units that the request may take at most.
@@ -177,48 +222,35 @@ impl Siblings<'_> {
             let (child, claim) = answer.unwrap_or_default();
             Asked {
                 child,
-                claim,
-                scale,
-                left,
+                allowance: Allowance { claim, scale, left },
                 now,
             }
         });
         self.asked = asked;
         move |cost| match asked {
-            Some(Asked { claim, .. }) => (claim.beside(cost), claim.of(left, 0)),
+            Some(Asked { allowance, .. }) => {
+                let claim = allowance.claim;
+                (claim.beside(cost), claim.of(left, 0))
+            }
             None => (0, left),
         }
     }
 
     /// Charges the child that has asked.
     pub(super) fn charge(&mut self, cost: u32) {
-        if let Some(Asked { child, scale, .. }) = self.asked
+        if let Some(Asked {
+            child, allowance, ..
+        }) = self.asked
             && let (Some(child), Some(children)) = (child, self.children())
         {
-            children.charge(child, cost, &scale);
+            children.charge(child, cost, &allowance.scale);
         }
     }
 
     /// Writes into an outcome what is left for the child, and how long it waits. `taken` is what this request has taken.
     pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
-        let Some(asked) = self.asked.filter(|asked| !asked.claim.is_plain()) else {
-            return;
-        };
-        let Asked {
-            claim,
-            scale,
-            left,
-            now,
-            ..
-        } = asked;
-        let remaining = claim.of(outcome.remaining(), taken);
-        if outcome.is_allowed() {
-            *outcome = outcome.with_remaining(remaining);
-        } else if !outcome.is_blocked() && cost <= scale.size {
-            let wait = claim.wait(cost, left, now, &scale);
-            let wait = wait.max(outcome.retry_micros().unwrap_or_default());
-            let wait = wait.max(Micros::new(1));
-            *outcome = outcome.with_remaining(remaining).denied(Some(wait));
+        if let Some(Asked { allowance, now, .. }) = self.asked {
+            allowance.tell(outcome, (cost, taken), now);
         }
     }
 

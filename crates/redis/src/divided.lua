@@ -1,12 +1,14 @@
--- Decides on requests as `charge.lua` and `take.lua` do, where some limits are divided among tenants. No policy has hours.
+-- Decides on requests as `charge.lua` and `take.lua` do, where some limits are divided among tenants, or guaranteed in part to
+-- children. No policy has hours.
 -- KEYS: for each charge its state; if its limit is divided, the state is that of the shared key, and the tenants and the state of the
--- tenant's key follow, which is never charged and has the marks.
+-- tenant's key follow, which is never charged and has the marks; if its limit is guaranteed in part, the children follow.
 -- ARGV: the time, or nothing; `charge`, `peek`, `deny`, or `take` to take as much as there is; how many policies there are, and for
--- each its rule and four numbers as in `charge.lua`, and the three numbers of its scale, which are 0 if it is not divided; then for
--- each request how many charges it has, and for each its policy, its cost, whether it is soft, and the weight and the field of the
--- tenant.
--- Returns what `charge.lua` does, or `take.lua` for each request. If the limit is divided, `%`, the numbers of the share and `|` come
--- before the state.
+-- each its rule and four numbers as in `charge.lua`, the three numbers of its scale, which are 0 if it is not divided, and the units
+-- that it guarantees to each child; then for each request how many charges it has, and for each its policy, its cost, whether it is
+-- soft, and the weight and the field of the tenant, or the name of the child in place of the field, which is empty for none.
+-- Returns what `charge.lua` does, or `take.lua` for each request. If the limit is divided, or a part of it is kept for other children,
+-- `%`, the numbers of the share or of the claim and `|` come before the state; if a key with a claim was blocked before, and is blocked
+-- for longer from now on, `5` comes in place of `2`.
 local KEYS, ARGV = KEYS, ARGV
 local now, shortest = moment(ARGV[1])
 local purpose = ARGV[2]
@@ -18,10 +20,11 @@ for index = 1, ARGV[3] + 0 do
     local name, numbers = string.match(ARGV[at], '^([^|]*)|(.*)$')
     rule, penalty = rules[name], numbers
   end
-  local limit, tenants = ARGV[at + 1] + 0, ARGV[at + 7] + 0
+  local limit, tenants, guaranteed = ARGV[at + 1] + 0, ARGV[at + 7] + 0, ARGV[at + 8] + 0
   policies[index] = {rule, false, limit, ARGV[at + 2] + 0, ARGV[at + 3] + 0, ARGV[at + 4] + 0, penalty = penalty,
+    guaranteed = guaranteed, width = tenants > 0 and 3 or guaranteed > 0 and 2 or 1,
     scale = tenants > 0 and {limit = limit, fill = ARGV[at + 5] + 0, active_for = ARGV[at + 6] + 0, tenants = tenants}}
-  at = at + 8
+  at = at + 9
 end
 
 -- Returns whether the limit has room for this many units.
@@ -33,6 +36,9 @@ end
 
 -- Returns how many units a charge grants, up to this many: a rule that admits a number admits every smaller one.
 local function granted(charge)
+  if charge.claim then
+    return children.grants(charge.claim)
+  end
   local share, limit = charge.share, charge.numbers[1]
   local least, beyond = 0, math.min(share and limit or charge.most, limit) + 1
   while beyond - least > 1 do
@@ -46,6 +52,27 @@ local function granted(charge)
   return share and shares.of(share, least) or least
 end
 
+-- Returns the units that the limit needs to have, so that a request of this cost passes.
+local function needed(charge, cost)
+  if charge.claim then
+    return children.needs(charge.claim, cost)
+  end
+  return charge.share and shares.needs(charge.share, cost) or cost
+end
+
+-- Finds out what a request may take beside the guarantees of others.
+local function ask_for_guarantee(charge, key, units, name)
+  local limit, a, b, c = unpack(charge.numbers)
+  local scale = children.scale(units, charge.rule == rules.fixed_window, limit, a, c)
+  if not scale then
+    return
+  end
+  charge.family = children.load(key)
+  local left = math.max(charge.rule.remaining(charge.state, now, limit, a, b, c) - charge.leased, 0)
+  charge.claim, charge.child = children.ask(charge.family, name ~= '' and name or nil, now, left, scale)
+  charge.told = children.text(charge.claim)
+end
+
 -- Opens what the charge at this place of ARGV is about. Its first key is at this index.
 local function opened(place, key)
   local policy, cost = policies[ARGV[place] + 0], ARGV[place + 1] + 0
@@ -56,19 +83,23 @@ local function opened(place, key)
   local charge = {
     rule = policy[1], penalty = policy.penalty, cost = cost, most = cost, softness = ARGV[place + 2], key = KEYS[key], state = state,
     marks = marks, text = text, changed = changed, blocked = blocked, own = own, leased = leased, numbers = {limit, a, b, c},
+    told = '', width = policy.width,
   }
   if not policy.scale then
-    charge.blocking, charge.width = charge, 1
+    charge.blocking = charge
+    if policy.guaranteed > 0 then
+      ask_for_guarantee(charge, KEYS[key + 1], policy.guaranteed, ARGV[place + 4])
+    end
     return charge
   end
   local field = ARGV[place + 4]
-  charge.tenants, charge.width = shares.load(KEYS[key + 1], policy.scale, field), 3
+  charge.tenants = shares.load(KEYS[key + 1], policy.scale, field)
   if writes then
     charge.share, charge.tenant = shares.ask(charge.tenants, field, ARGV[place + 3] + 0, now)
   else
     charge.share = shares.look(charge.tenants, field, now)
   end
-  charge.own = shares.text(charge.share) .. own
+  charge.told = shares.text(charge.share)
   local home = {key = KEYS[key + 2]}
   home.state, home.marks, home.text, home.changed, charge.blocked = open(policy, home.key, now, true)
   charge.blocking = home
@@ -99,7 +130,7 @@ local function decide(count, place, key)
       -- Where nothing is to be had, one unit is asked for, and denied.
       charge.cost = math.min(charge.most, math.max(units, 1))
     end
-    charge.fits = has_room(charge, charge.share and shares.needs(charge.share, charge.cost) or charge.cost)
+    charge.fits = has_room(charge, needed(charge, charge.cost))
     if charge.blocked ~= '0' and charge.softness ~= '2' or not charge.fits and charge.softness == '0' then
       denying[#denying + 1] = index
     end
@@ -117,7 +148,7 @@ local function decide(count, place, key)
       local noted, length = marking().penalize(blocking.marks, charge.penalty, now)
       blocking.changed = blocking.changed or noted
       if length then
-        verdict, charge.blocked = ';2;', string.format('%d', length)
+        verdict, charge.blocked = charge.claim and not is_open and ';5;' or ';2;', string.format('%d', length)
       end
     end
     if charged then
@@ -145,7 +176,13 @@ local function decide(count, place, key)
         save(rule, blocking.key, blocking.state, blocking.text or words_of(blocking.state), blocking.marks, now, shortest, nil, limit, a, b, c)
       end
     end
-    texts[index] = verdict .. charge.blocked .. ';' .. charge.own .. (text or '')
+    if charge.claim and writes then
+      if charged and charge.child then
+        children.charge(charge.family, charge.child, cost, charge.claim.scale)
+      end
+      children.save(charge.family, charge.claim.scale, shortest)
+    end
+    texts[index] = verdict .. charge.blocked .. ';' .. charge.told .. charge.own .. (text or '')
   end
   local given = takes and string.format('%d;', allowed and units or 0) or ''
   return given .. string.format('%d', now) .. table.concat(texts), key
@@ -155,7 +192,7 @@ local lines, key = {}, 1
 while key <= #KEYS do
   local count, next_key = ARGV[at] + 0, key
   for index = 1, count do
-    next_key = next_key + (policies[ARGV[at + 5 * index - 4] + 0].scale and 3 or 1)
+    next_key = next_key + policies[ARGV[at + 5 * index - 4] + 0].width
   end
   if key == 1 and next_key > #KEYS then
     return (decide(count, at + 1, key))
