@@ -294,7 +294,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
             if let Ok(charge) = &mut written {
                 match &mut members {
                     _ if mode == Mode::Shadow => *charge = charge.shadow(),
-                    Some(members) => members.charged(charge, &reads),
+                    Some(members) => members.charged(charge, has_key(&reads)),
                     None => {}
                 }
                 steps.charges(charge);
@@ -318,14 +318,14 @@ impl<L: Backend + ?Sized> Limiter<L> {
                     if let Some((its, members)) = of_group
                         && mode == Mode::Enforce
                     {
-                        members.charged_nothing(its, &why, &reads);
+                        members.charged_nothing(its, &why, has_key(&reads));
                     }
                     steps.charges_nothing(policy, why);
                 }
             }
         }
         match members {
-            Some(members) => members.choose(charges, steps),
+            Some(members) => members.choose(charges, &mut |policy| steps.passes_over(policy)),
             None => Ok(()),
         }
     }
@@ -544,4 +544,9 @@ impl<L: Backend + ?Sized> Limiter<L> {
             ceilings.min().map_or(most, |ceiling| ceiling.min(most))
         })
     }
+}
+
+/// Returns whether a request has a key for a policy, and is not counted together with others that have none.
+fn has_key(reads: &impl Reads) -> bool {
+    reads.demand().is_ok_and(|demand| !demand.key.is_missing())
 }

@@ -2,7 +2,6 @@
 
 use smallvec::SmallVec;
 
-use super::charging::{Reads, Steps};
 use super::{Charges, Limiter};
 use crate::policy::{Alternative, Groups, NoDemand};
 use crate::store::{Backend, Charge};
@@ -42,10 +41,10 @@ impl<'a, R> Members<'a, R> {
         self.groups.of(policy)
     }
 
-    /// Takes the charge of a policy, which may be that of a member.
-    pub(super) fn charged(&mut self, charge: &mut Charge, reads: &impl Reads) {
+    /// Takes the charge of a policy, which may be that of a member, for a request that has a key for it or not.
+    pub(super) fn charged(&mut self, charge: &mut Charge, has_key: bool) {
         charge.alternative = self.place(charge.policy);
-        if reads.demand().is_ok_and(|demand| demand.key.is_missing()) {
+        if !has_key {
             self.keyless.push(charge.policy);
         }
     }
@@ -56,15 +55,10 @@ impl<'a, R> Members<'a, R> {
     }
 
     /// Takes the reason why a member charges nothing.
-    pub(super) fn charged_nothing(
-        &mut self,
-        its: Alternative,
-        why: &NoDemand<R>,
-        reads: &impl Reads,
-    ) {
+    pub(super) fn charged_nothing(&mut self, its: Alternative, why: &NoDemand<R>, has_key: bool) {
         if let NoDemand::Exempt(_) | NoDemand::Unlimited = why {
             self.exempting.push(its);
-            if reads.demand().is_ok_and(|demand| !demand.key.is_missing()) {
+            if has_key {
                 self.exempt_with_key.push(its.group);
             }
         }
@@ -75,8 +69,11 @@ impl<'a, R> Members<'a, R> {
     /// # Errors
     ///
     /// When no member of a group has a key for the request.
-    pub(super) fn choose(self, charges: &mut Charges, steps: &mut impl Steps<R>) -> Result<(), R> {
-        let passes_over = &mut |policy| steps.passes_over(policy);
+    pub(super) fn choose(
+        self,
+        charges: &mut Charges,
+        passes_over: &mut impl FnMut(usize),
+    ) -> Result<(), R> {
         pass_over_keyless(charges, &self.keyless, self.exempt_with_key, passes_over);
         for exempting in &self.exempting {
             make_optional(charges, *exempting, passes_over);
@@ -91,6 +88,7 @@ impl<'a, R> Members<'a, R> {
         refused.map_or(Ok(()), |(_, refusal)| Err(refusal))
     }
 }
+
 /// Drops the members that count a request together with others that have no key, where another member has a key.
 /// These groups have one that is exempt.
 fn pass_over_keyless(
