@@ -3,6 +3,9 @@
 //! `yaml.rs` reads a text, `file/` the limits in it, `tables.rs` those of the file of limits, and `directory.rs` all of them. `rules.rs` finds the limit of a
 //! descriptor, `domain.rs` has the limits of a domain and `limiters.rs` the limiter of all of them, `question.rs` decides about a request, and `standby.rs` has the
 //! limiter for requests that the store does not answer in time. `answer.rs` writes the answer for Envoy. `import.rs` writes files as tables. `json.rs` takes the same questions over HTTP.
+//!
+//! They use what is internal in `tower_ratelimit_config`, of the same version alone: mistakes in these files have the form and the caret of those in the file of limits
+//! (`Notes`, `SourceText`), and a limit has one state, whichever of the two files it stands in (`state_name`, `digest`). A service of another kind needs neither.
 
 mod answer;
 mod directory;
