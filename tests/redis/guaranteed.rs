@@ -461,7 +461,9 @@ impl<'a> Pair<'a> {
             Verb::TakeUpTo(asker, cost) => {
                 let mut charges = self.charges(asker, cost);
                 let most = charges[0].cost;
-                charges.iter_mut().for_each(|charge| charge.cost = most);
+                for charge in &mut charges {
+                    charge.cost = most;
+                }
                 let (taken, told) = self.wait_for(self.redis.acquire_up_to(&charges).wait());
                 let expected = self.memory.acquire_up_to(&charges).wait();
                 let (expected, in_memory) = self.wait_for(expected);
