@@ -29,7 +29,7 @@ use crate::without::lose;
 #[test]
 fn a_server_keeps_guarantees_as_memory_does() {
     let server = Server::start(&[]);
-    let counts = compare(&store(&server), 150, false);
+    let counts = compare(&store(&server), 150, true);
     println!("guarantees, on a server: {counts:?}");
 }
 

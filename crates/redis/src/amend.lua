@@ -30,8 +30,9 @@ for index = 1, #KEYS do
   if verb == 'refund' then
     rule.refund(state, now, amount, limit, a, b, c)
   elseif verb == 'take back' then
-    -- A window that has ended since has nothing to give back.
-    if now < departure then
+    -- A window that has ended since has nothing to give back. What was used still counts under a slower limit.
+    changes = now < departure
+    if changes then
       rule.refund(state, now, amount, limit, a, b, c)
     end
   elseif verb == 'settle' then

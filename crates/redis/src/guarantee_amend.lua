@@ -27,15 +27,16 @@ for index = 1, #KEYS, 2 do
   local family, is_fixed = families[index], rule == rules.fixed_window
   local scale = children.scale(ARGV[at + 7] + 0, is_fixed, ARGV[at + 3] + 0, ARGV[at + 4] + 0, ARGV[at + 6] + 0)
   local state, marks, found, _, _, _, _, limit, a, b, c = unpack(opened[index], 1, 11)
-  -- A window that has ended since has nothing to give back.
+  -- A window that has ended since has nothing to give back. What was used still counts under a slower limit.
   local counts = verb ~= 'take back' or now < lasts
-  local is_child = scale and name ~= '' and counts
+  local is_child, changes = scale and name ~= '' and counts, counts
   if verb == 'reset' then
     redis.call('DEL', key)
     -- The marks stay.
     state, found = load(key), marks
   elseif verb == 'settle' then
-    if amount > 0 and limit > 0 then
+    changes = amount > 0 and limit > 0
+    if changes then
       rule.settle(state, now, amount, limit, a, b, c)
       found = true
     end
@@ -50,7 +51,7 @@ for index = 1, #KEYS, 2 do
       children.save(family, scale, shortest)
     end
   end
-  if found then
+  if found and changes then
     save(rule, key, state, words_of(state), marks, now, shortest, nil, limit, a, b, c)
   end
 end
