@@ -47,7 +47,7 @@ pub struct Quota {
 }
 
 const SHORTEST: Micros = Micros::new(1_000);
-const LONGEST: Micros = Micros::from_secs(366 * 86_400);
+pub(crate) const LONGEST: Micros = Micros::from_secs(366 * 86_400);
 const PERIOD_REMEDY: &str = "give a length from 1 ms to 366 days";
 const TEXT_REMEDY: &str = "write a limit and a period, such as 100/minute or 5/10s";
 

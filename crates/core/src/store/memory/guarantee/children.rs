@@ -16,6 +16,7 @@
 
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
+use crate::quota::LONGEST;
 
 /// The most children of a key that are told apart.
 pub(super) const MOST: usize = 256;
@@ -52,7 +53,9 @@ impl Scale {
             guaranteed: guaranteed.try_into().ok()?,
             is_window: is_window != 0,
         };
-        (scale.whole() > 0 && period > 0).then_some(scale)
+        // Within the bounds of a quota no product of these overflows.
+        let is_possible = scale.whole() > 0 && (1..=LONGEST.get()).contains(&period);
+        is_possible.then_some(scale)
     }
 
     /// Returns the scale of a guarantee under this limit of the level above, or `None` if that grants nothing.
@@ -183,7 +186,7 @@ impl Claim {
             rest: rest.try_into().ok()?,
             backed_of_others: backed_of_others.try_into().ok()?,
             rests_of_others: rests_of_others.try_into().ok()?,
-            others: others.try_into().ok()?,
+            others: others.try_into().ok().filter(|it| *it as usize <= MOST)?,
             lapse: Micros::new(lapse),
             is_of_child: is_of_child != 0,
         })

@@ -320,6 +320,28 @@ mod tests {
     use super::*;
     use crate::algorithm::FixedWindow;
 
+    /// What a server has told may be anything: numbers that no rule writes are refused before they are multiplied.
+    #[test]
+    fn numbers_that_no_rule_writes_are_not_read() {
+        let read = |at: usize, number: u64| {
+            let mut words = [1, 0, 1, 0, 0, 1, 0, 1, 5, 5, 1_000_000, 2, 0];
+            words[at] = number;
+            Allowance::read(&words).is_some()
+        };
+        let (others, quota, period) = (5, 8, 10);
+        assert!(
+            read(others, 256) && read(quota, u32::MAX.into()) && read(period, 366 * 86_400_000_000)
+        );
+        for (at, number) in [
+            (others, 257),
+            (quota, 0),
+            (period, 0),
+            (period, 366 * 86_400_000_001),
+        ] {
+            assert!(!read(at, number), "{number} at {at}");
+        }
+    }
+
     /// What is given back after a pause finds children that are idle by now.
     #[test]
     fn children_that_are_forgotten_leave_their_places() {
