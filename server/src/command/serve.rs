@@ -430,6 +430,7 @@ impl Serve {
     fn limits(&self) -> Result<(Limits, Option<StateFile>), BoxError> {
         let open = || self.state.as_deref().map(StateFile::open).transpose();
         let Some(file) = &self.limits else {
+            self.refuse_to_miss_a_store()?;
             let state = open()?;
             let store = state.as_ref().map(StateFile::store);
             let limits = match self.descriptors.ratelimit_config {
@@ -449,6 +450,9 @@ impl Serve {
                 )
             })
         };
+        if self.ready_without_store && over(MemoryStore::new()).is_ok() {
+            self.refuse_to_miss_a_store()?;
+        }
         if self.state.is_some() {
             // Before the file of the state is touched.
             over(MemoryStore::new())?;
@@ -461,6 +465,18 @@ impl Serve {
             tracing::warn!("{warning}");
         }
         Ok((config.watch()?.into(), state))
+    }
+
+    /// Refuses `--ready-without-store` beside limits that have their state in this process.
+    fn refuse_to_miss_a_store(&self) -> Result<(), String> {
+        if self.ready_without_store {
+            return Err(
+                "--ready-without-store: the limits have their state in this process, which is always ready; leave out the flag, or name \
+                 LIMITS with a table `store`"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 
     /// Returns the certificates of `--listen`, `--ops` and `--grpc`.

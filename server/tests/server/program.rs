@@ -183,12 +183,24 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
     let file = File::new("bad.toml", "[policies.a]\nquota = \"a few\"\n");
     let redis = "[policies.a]\nquota = \"1/hour\"\nkey = \"global\"\n[store]\nredis = \"redis://127.0.0.1:1/\"\n";
     let redis = File::new("redis.toml", redis);
+    let memory = File::new(
+        "memory.toml",
+        "[policies.a]\nquota = \"1/hour\"\nkey = \"global\"\n",
+    );
     let state = File::new("state", "");
     fs::remove_file(state.path()).unwrap();
     for (arguments, expected) in [
         (
             &["serve", redis.path(), "--state", state.path()][..],
             "has a table `store`",
+        ),
+        (
+            &["serve", memory.path(), "--ready-without-store"],
+            "--ready-without-store: the limits have their state in this process",
+        ),
+        (
+            &["serve", "--ready-without-store"],
+            "name LIMITS with a table `store`",
         ),
         (
             &["serve", "--state", "/no-such-folder/state"],
