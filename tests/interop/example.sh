@@ -23,6 +23,12 @@ stop() {
     server=
 }
 
+# Draws free ports, most probably: parts that run at once draw from ranges of their own.
+ports() { # number
+    local first=$((20000 + 4000 * ${INTEROP_SLOT:-0}))
+    shuf -i "$first-$((first + 3999))" -n "$1"
+}
+
 # As `make test` builds it, so that nothing is built twice.
 build() { # example
     cargo build --quiet --profile "$profile" --workspace --exclude 'tower-ratelimit-benches*' --all-features --example "$1"

@@ -43,7 +43,7 @@ start_postgres() {
     [ "$(id -u)" != 0 ] || chown postgres "$work/postgres"
     as_postgres "$postgres_bin/initdb" --pgdata "$work/postgres" --auth trust --username rules --no-sync \
         >"$work/initdb.log" || { cat "$work/initdb.log" >&2; exit 1; }
-    for port in $(shuf -i 20000-32000 -n 20); do
+    for port in $(ports 20); do
         if run_postgres "$port" >"$work/postgres.failed"; then
             database=postgres://rules@127.0.0.1:$port/postgres
             return 0

@@ -19,7 +19,7 @@ run_redis() { # port
 
 # On a port that is set; if another process has it, on the next one.
 start_redis() {
-    for port in $(shuf -i 20000-32000 -n 20); do
+    for port in $(ports 20); do
         ! run_redis "$port" >"$work/redis.failed" || return 0
     done
     cat "$work/redis.failed"
