@@ -1,6 +1,6 @@
 # CI calls these targets too, all but `run` and those that measure time: see .ci/run.
 
-.PHONY: run test test-deep laws servers matrix faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls settled-answers
+.PHONY: run test test-deep laws servers matrix faults chaos simulate model descriptors interop loadtest day lint docs bench bench-quick bench-redis bench-once redis-memory instructions instructions-accept way way-accept envoy-calls proxied-requests settled-answers
 .PHONY: mutants mutants-lua test-without-servers check-packages packages minimal-versions deny public-api public-api-accept semver check-fuzz fuzz
 
 SERVER_FIGURES = cargo build --release --quiet --package tower-ratelimit-server --bin ratelimitd --example figures \
@@ -20,7 +20,7 @@ test-deep: laws chaos model descriptors interop loadtest simulate instructions w
 laws: export PROPTEST_CASES ?= 10000
 laws: ## the laws of the algorithms by 10,000 cases, optimized, and that explain agrees with the layer
 	cargo test --release --package tower-ratelimit-laws --all-features
-	cargo test --package tower-ratelimit --all-features --lib explain_agrees
+	cargo test --workspace --exclude 'tower-ratelimit-benches*' --all-features --lib explain_agrees
 
 servers: ## redis-server, memcached and nginx, which tests start; installs missing ones
 	tests/servers/install
@@ -136,6 +136,10 @@ bench-once: servers ## tests of the tables, the limits of peers beside ours, and
 
 envoy-calls: servers ## a call of Envoy's rate limit service beside a bare one of tonic, in three minutes; ends with a table
 	$(SERVER_FIGURES) envoy-calls
+
+proxied-requests: ## a request through the server beside nginx, what others see beside hostile clients, and the memory after ten million addresses, in ten minutes; ends with three tables
+	tests/servers/install wrk=wrk h2load=nghttp2-client
+	$(SERVER_FIGURES) proxied-requests
 
 settled-answers: ## what it costs the server to read the usage in answers of a model, in a minute; ends with a table
 	$(SERVER_FIGURES) settled-answers

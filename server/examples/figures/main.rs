@@ -1,10 +1,13 @@
-//! What the server costs, in processor time: `make envoy-calls` and `make settled-answers`.
+//! What the server costs, in processor time: `make envoy-calls`, `make settled-answers` and
+//! `make proxied-requests`.
 //!
 //! Each server is a process of its own. The servers take turns, and a ratio is the median over all rounds, since a machine has slow
 //! phases.
 
 mod envoy_calls;
+mod hostile;
 mod process;
+mod proxied_requests;
 mod settled_answers;
 
 use std::env;
@@ -20,9 +23,10 @@ fn main() -> Result<(), Failure> {
     match env::args().nth(1).as_deref() {
         Some("bare") => runtime.block_on(envoy_calls::bare()),
         Some("envoy-calls") => runtime.block_on(envoy_calls::measure()),
+        Some("proxied-requests") => runtime.block_on(proxied_requests::measure()),
         Some("settled-answers") => runtime.block_on(settled_answers::measure()),
         other => Err(format!(
-            "{:?} is no measurement; write envoy-calls or settled-answers",
+            "{:?} is no measurement; write envoy-calls, proxied-requests or settled-answers",
             other.unwrap_or_default()
         )
         .into()),

@@ -19,18 +19,30 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a server, and returns what it prints after this word.
     pub(crate) fn start(command: &mut Command, word: &str) -> Result<(Self, String), Failure> {
-        let mut child = command.stdout(Stdio::piped()).spawn()?;
-        let output = child.stdout.take().ok_or("it has no output")?;
-        let mut process = Self {
-            child,
-            output: BufReader::new(output).lines(),
-        };
+        let mut process = Self::spawn(command)?;
         loop {
             let line = process.output.next().ok_or("the server has ended")??;
             if let Some(rest) = line.strip_prefix(word) {
                 return Ok((process, rest.to_owned()));
             }
         }
+    }
+
+    pub(crate) fn spawn(command: &mut Command) -> Result<Self, Failure> {
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let output = child.stdout.take().ok_or("it has no output")?;
+        Ok(Self {
+            child,
+            output: BufReader::new(output).lines(),
+        })
+    }
+
+    /// Returns the memory that it has, in bytes.
+    pub(crate) fn memory(&self) -> Result<u64, Failure> {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next());
+        Ok(kilobytes.ok_or("no memory")?.parse::<u64>()? * 1024)
     }
 
     /// Returns the processor time that it has had.
