@@ -8,7 +8,7 @@ use tower_ratelimit_config::{Config, Format};
 
 use crate::folder::Folder;
 use crate::scene::{Received, config, get, layer, mistakes, mistakes_in_json, send};
-use crate::support::items::Map;
+use crate::support::items::{Map, OneByOne};
 
 const SPEND: &str = r#"
 [policies.spend]
@@ -601,7 +601,10 @@ fn a_store_in_redis_keeps_guarantees_as_well() {
 
 #[test]
 fn a_store_of_the_program_that_keeps_no_guarantees_is_refused() {
-    let store = SharedStore::new(Map::new(&ManualClock::new()));
+    let map = Map::new(&ManualClock::new());
+    let built = Config::builder().store(SharedStore::new(map.clone()));
+    assert!(built.parse(GUARANTEED, Format::Toml).is_ok());
+    let store = SharedStore::new(OneByOne(map));
     let parsed = Config::builder()
         .store(store)
         .parse(GUARANTEED, Format::Toml);

@@ -1,4 +1,4 @@
-//! Guarantees in Redis: one call keeps what a level has of the level above, as a store in memory does.
+//! Guarantees in Redis and in items: one call keeps what a level has of the level above, as a store in memory does.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -15,13 +15,14 @@ use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::policy::{Fair, Penalty, Rule};
 use tower_ratelimit::store::{
-    Amendment, Backend, Charge, Lease, MemoryBackend, RedisBackend, Store, Taken,
+    Amendment, Backend, Charge, Lease, MemoryBackend, SharedStore, Store, Taken,
 };
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, Limiter, ManualClock,
     MemoryStore, Micros, Policy, Quota, RedisStore, StoreError, TokenBucket,
 };
 
+use crate::support::items::Contested;
 use crate::scene::{ask, calls, cluster_store, daily, patient, store, without_a_standby};
 use crate::support::redis::{Cluster, Server};
 use crate::without::lose;
@@ -29,15 +30,39 @@ use crate::without::lose;
 #[test]
 fn a_server_keeps_guarantees_as_memory_does() {
     let server = Server::start(&[]);
-    let counts = compare(&store(&server), 150, true);
+    let counts = compare(&over_redis(&store(&server)), 150, (true, true));
     println!("guarantees, on a server: {counts:?}");
 }
 
 #[test]
 fn a_cluster_keeps_guarantees_as_memory_does() {
     let cluster = Cluster::start();
-    let counts = compare(&cluster_store(&cluster), 150, false);
+    let counts = compare(&over_redis(&cluster_store(&cluster)), 150, (false, true));
     println!("guarantees, on a cluster of three primaries: {counts:?}");
+}
+
+/// Each change of the items loses once, and is applied again.
+#[test]
+fn items_keep_guarantees_as_memory_does() {
+    let counts = compare(
+        &|policies, clock| {
+            let store = SharedStore::new(Contested::new(clock));
+            Box::new(store.open(policies).unwrap())
+        },
+        500,
+        (true, false),
+    );
+    println!("guarantees, in items: {counts:?}");
+}
+
+/// Opens a store with this clock.
+type Open<'a> = &'a dyn Fn(&[Rule], &ManualClock) -> Box<dyn Backend>;
+
+fn over_redis(store: &RedisStore) -> impl Fn(&[Rule], &ManualClock) -> Box<dyn Backend> {
+    move |policies, clock| {
+        let store = store.clone().clock(clock.clone());
+        Box::new(store.open(policies).unwrap())
+    }
 }
 
 /// A tree, and what is asked of it.
@@ -117,7 +142,7 @@ fn part_of(limit: u32, portion: Portion) -> u32 {
     u32::try_from(u64::from(limit) * u64::from(portion) / 1_000).unwrap()
 }
 
-fn cases(has_aliens: bool) -> impl Strategy<Value = Case> {
+fn cases(has_aliens: bool, divides: bool) -> impl Strategy<Value = Case> {
     let start = 1_704_067_200_000_000..7_258_118_400_000_000_u64;
     let period = prop_oneof![
         4 => Just(1),
@@ -127,8 +152,8 @@ fn cases(has_aliens: bool) -> impl Strategy<Value = Case> {
         1 => 1..100_000_u64,
     ];
     let beside = option::of(prop_oneof![
-        Just(Beside::Divided),
-        (1..200_u32).prop_map(Beside::Window),
+        u32::from(divides) => Just(Beside::Divided),
+        1 => (1..200_u32).prop_map(Beside::Window),
     ]);
     let gap = prop_oneof![
         3 => Just(Gap::Micros(0)),
@@ -278,7 +303,7 @@ struct Counts {
     denied: u64,
 }
 
-fn compare(store: &RedisStore, cases: u32, has_aliens: bool) -> Counts {
+fn compare(open: Open<'_>, cases: u32, (has_aliens, divides): (bool, bool)) -> Counts {
     let config = Config {
         cases,
         max_shrink_iters: 300,
@@ -288,10 +313,10 @@ fn compare(store: &RedisStore, cases: u32, has_aliens: bool) -> Counts {
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let (counts, number) = (Cell::new(Counts::default()), Cell::new(0));
-    let cases = self::cases(has_aliens);
+    let cases = self::cases(has_aliens, divides);
     let played = TestRunner::new_with_rng(config, random).run(&cases, |case| {
         number.set(number.get() + 1);
-        let mut pair = Pair::new(store, &runtime, &case, number.get());
+        let mut pair = Pair::new(open, &runtime, &case, number.get());
         pair.counts = counts.get();
         for (gap, verb) in &case.steps {
             pair.advance(*gap);
@@ -311,7 +336,7 @@ fn compare(store: &RedisStore, cases: u32, has_aliens: bool) -> Counts {
 
 /// The same policies in both stores, with one clock.
 struct Pair<'a> {
-    redis: RedisBackend,
+    store: Box<dyn Backend>,
     memory: MemoryBackend,
     clock: ManualClock,
     runtime: &'a Runtime,
@@ -322,7 +347,7 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn new(store: &RedisStore, runtime: &'a Runtime, case: &'a Case, number: u64) -> Self {
+    fn new(open: Open<'_>, runtime: &'a Runtime, case: &'a Case, number: u64) -> Self {
         let clock = ManualClock::new();
         clock.set_micros(Micros::new(case.start));
         let policies = case.policies();
@@ -333,9 +358,8 @@ impl<'a> Pair<'a> {
         }
         let memory = MemoryStore::new().clock(clock.clone());
         let memory = memory.open(&policies).unwrap();
-        let redis = store.clone().clock(clock.clone()).open(&policies).unwrap();
         let pair = Self {
-            redis,
+            store: open(&policies, &clock),
             memory,
             clock,
             runtime,
@@ -352,7 +376,7 @@ impl<'a> Pair<'a> {
             limit: None,
         };
         let charges = pair.charges(asker, Cost::Units(0));
-        let _ = pair.wait_for(pair.redis.peek(&charges).wait());
+        let _ = pair.wait_for(pair.store.peek(&charges).wait());
         pair
     }
 
@@ -449,12 +473,12 @@ impl<'a> Pair<'a> {
         match *verb {
             Verb::Check(asker, cost) => {
                 let charges = self.charges(asker, cost);
-                let told = self.wait_for(self.redis.decide(&charges).wait());
+                let told = self.wait_for(self.store.decide(&charges).wait());
                 self.same_decision(&charges, &told)
             }
             Verb::Peek(asker, cost) => {
                 let charges = self.charges(asker, cost);
-                let told = self.wait_for(self.redis.peek(&charges).wait());
+                let told = self.wait_for(self.store.peek(&charges).wait());
                 let expected = self.memory.peek_now(&charges);
                 self.same(&told, &expected)
             }
@@ -464,7 +488,7 @@ impl<'a> Pair<'a> {
                 for charge in &mut charges {
                     charge.cost = most;
                 }
-                let (taken, told) = self.wait_for(self.redis.acquire_up_to(&charges).wait());
+                let (taken, told) = self.wait_for(self.store.acquire_up_to(&charges).wait());
                 let expected = self.memory.acquire_up_to(&charges).wait();
                 let (expected, in_memory) = self.wait_for(expected);
                 prop_assert_eq!(taken, expected);
@@ -477,7 +501,7 @@ impl<'a> Pair<'a> {
                     .collect::<Vec<_>>();
                 let told: Vec<Outcomes> = self.runtime.block_on(async {
                     let replies = asked.iter().map(|charges| {
-                        let reply = self.redis.decide(charges);
+                        let reply = self.store.decide(charges);
                         tokio::spawn(reply.wait())
                     });
                     let replies: Vec<_> = replies.collect();
@@ -553,7 +577,7 @@ impl<'a> Pair<'a> {
         amendment: impl Fn(&Charge) -> Amendment,
     ) -> Result<(), TestCaseError> {
         let amendment = amendment(&charges[0]);
-        let told = self.wait_for(self.redis.amend(charges, amendment).wait());
+        let told = self.wait_for(self.store.amend(charges, amendment).wait());
         let expected = self.wait_for(self.memory.amend(charges, amendment).wait());
         prop_assert_eq!(told, expected);
         Ok(())
@@ -573,7 +597,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Compares two decisions by their debug forms, which show every number and the time.
-    fn same(&mut self, in_redis: &Outcomes, in_memory: &Outcomes) -> Result<(), TestCaseError> {
+    fn same(&mut self, told: &Outcomes, in_memory: &Outcomes) -> Result<(), TestCaseError> {
         let shown = |outcomes: &Outcomes| {
             let each = outcomes.iter().map(|(policy, outcome)| {
                 let shown = format!("{policy}: {outcome:?}");
@@ -582,7 +606,7 @@ impl<'a> Pair<'a> {
             });
             (outcomes.at(), each.collect::<Vec<_>>())
         };
-        prop_assert_eq!(shown(in_redis), shown(in_memory));
+        prop_assert_eq!(shown(told), shown(in_memory));
         self.counts.decisions += 1;
         self.counts.denied += u64::from(!in_memory.is_allowed());
         Ok(())

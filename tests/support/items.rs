@@ -47,3 +47,45 @@ impl Items for Map {
         Reply::Now(Ok(changed))
     }
 }
+
+/// A map that changes one item at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct OneByOne(pub(crate) Map);
+
+impl Items for OneByOne {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        assert_eq!(change.names().len(), 1);
+        self.0.update(change)
+    }
+
+    fn at_once(&self) -> usize {
+        1
+    }
+}
+
+/// A map in which each change loses against the one before it: it is applied to what the items were, and then to what they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Contested {
+    map: Map,
+    before: Arc<Mutex<HashMap<String, Vec<u8>>>>,
+}
+
+impl Contested {
+    pub(crate) fn new(clock: &ManualClock) -> Self {
+        Self {
+            map: Map::new(clock),
+            before: Arc::default(),
+        }
+    }
+}
+
+impl Items for Contested {
+    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
+        let present = self.map.items().clone();
+        let mut before = self.before.lock().unwrap();
+        let found: Vec<_> = change.names().iter().map(|name| before.get(name)).collect();
+        let _ = change.apply(self.map.clock.now(), &found);
+        *before = present;
+        self.map.update(change)
+    }
+}

@@ -79,11 +79,11 @@ pub mod __internal {
     pub use crate::policy::penalty::NamedPenalty;
     pub use crate::policy::scope::{Keyless, Scope};
     pub use crate::store::Charges;
+    pub use crate::store::allotment::Allotment;
     pub use crate::store::charged::{answered, cannot_have};
     pub use crate::store::denials::cache::{DenialCache, Remembered, SHARDS, Sent};
     pub use crate::store::denials::epochs::{KeyEpoch, KeyEpochs};
     pub use crate::store::hashed::Hashed;
-    pub use crate::store::memory::allotment::Allotment;
     pub use crate::store::outage::breaker::KeyPart;
     pub use crate::store::outage::standby::{Instead, Standby};
     pub use crate::store::outage::watch::{Probe, Remote, Watch, late};

@@ -20,7 +20,7 @@ use tower_ratelimit::{
 
 use super::{DAY, HOUR};
 use crate::support::driver::now;
-use crate::support::items::Map;
+use crate::support::items::{Map, OneByOne};
 
 fn day(name: &str, limit: u32) -> Policy {
     Policy::new(name, FixedWindow::per_day(limit))
@@ -706,20 +706,6 @@ async fn what_a_request_that_goes_away_is_charged_is_given_back_to_the_one_that_
     }
     assert_eq!(used().await, [0, 0]);
     assert_eq!(limiter.lost_settlements(), 0);
-}
-
-/// A map that changes one item at a time.
-#[derive(Clone, Debug)]
-struct OneByOne(Map);
-
-impl Items for OneByOne {
-    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
-        self.0.update(change)
-    }
-
-    fn at_once(&self) -> usize {
-        1
-    }
 }
 
 #[test]

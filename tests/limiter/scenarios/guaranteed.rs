@@ -21,7 +21,7 @@ use tower_ratelimit::{
 };
 
 use super::{HOUR, MINUTE, SECOND, START};
-use crate::support::items::Map;
+use crate::support::items::{Map, OneByOne};
 
 fn builder(
     org: impl Into<Algorithm>,
@@ -974,13 +974,13 @@ fn what_a_guarantee_does_not_go_with_is_refused_when_built() {
         .first_of("one", ["a", "b"]);
     let told = error(groups);
     assert!(told.remedy().contains("`first_of`"), "{told}");
-    let shared = SharedStore::new(Map::new(&ManualClock::new()));
-    let told = Limiter::builder()
-        .policies([org(), low()])
-        .store(shared)
-        .build()
-        .unwrap_err();
-    assert!(told.remedy().contains("a `MemoryStore`"), "{told}");
+    let map = Map::new(&ManualClock::new());
+    let over = |builder: LimiterBuilder| builder.policies([org(), low()]);
+    let told = over(Limiter::builder()).store(SharedStore::new(OneByOne(map.clone())));
+    let told = told.build().unwrap_err();
+    assert!(told.remedy().contains("several can change at once"), "{told}");
+    let shared = over(Limiter::builder()).store(SharedStore::new(map));
+    assert!(shared.build().is_ok());
 }
 
 #[cfg(feature = "calendar")]

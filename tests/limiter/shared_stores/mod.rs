@@ -1,5 +1,6 @@
 //! Stores over one atomic read-modify-write.
 
+mod guaranteed;
 mod overriding;
 mod remembering;
 
@@ -17,7 +18,7 @@ use tower_ratelimit::{
     TokenBucket,
 };
 
-use crate::support::items::Map;
+use crate::support::items::{Map, OneByOne};
 use crate::support::taken::{
     START, nothing_is_given_back_of_a_window_that_has_ended,
     whatever_a_request_cost_the_wait_that_is_told_is_true,
@@ -222,21 +223,6 @@ async fn policies_are_refunded_and_settled_by_name() {
     let settled = limiter.named([("daily", "bob", 2), ("b", "bob", 3)]);
     settled.unwrap().settle().await.unwrap();
     assert_eq!([used("ann").await, used("bob").await], [[4, 5], [7, 4]]);
-}
-
-/// Changes one item at a time, and records which.
-#[derive(Clone, Debug)]
-struct OneByOne(Map);
-
-impl Items for OneByOne {
-    fn update(&self, change: Change) -> Reply<Result<Changed, StoreError>> {
-        assert_eq!(change.names().len(), 1);
-        self.0.update(change)
-    }
-
-    fn at_once(&self) -> usize {
-        1
-    }
 }
 
 #[tokio::test]

@@ -434,7 +434,7 @@ impl<S: Store> LimiterBuilder<S> {
         let unfit = [
             (
                 !self.store.keeps_guarantees(),
-                "keep the state in this process, by a `MemoryStore`, or in Redis, or leave `guaranteed` out: this store keeps no guarantees",
+                "keep the state in this process, by a `MemoryStore`, in Redis, or in items of which several can change at once, or leave `guaranteed` out: this store keeps no guarantees",
             ),
             (
                 !self.groups.is_empty(),

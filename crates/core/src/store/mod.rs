@@ -8,10 +8,13 @@
 //! in any place that several processes share and that implements [`Items`]: one atomic
 //! read-modify-write.
 
+pub(crate) mod allotment;
 mod alternatives;
 mod amendment;
 pub(crate) mod charged;
 pub(crate) mod denials;
+mod fair;
+mod guarantee;
 pub(crate) mod hashed;
 pub(crate) mod memory;
 pub(crate) mod outage;

@@ -12,7 +12,7 @@ use std::hint::spin_loop;
 use smallvec::SmallVec;
 
 use super::blocks::Blocks;
-use super::fair::{Seat, Share};
+use super::fair::Seat;
 use super::guarantee::Siblings;
 use super::opened::Opened;
 use super::page_snapshot::{Changed, Counted, NoRoom, PageSnapshot, Probe};
@@ -25,6 +25,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::{DenialEffect, Outcomes};
 use crate::policy::Alternative;
 use crate::store::Wanted;
+use crate::store::fair::Share;
 
 /// A decision on charges under any number of policies.
 pub(super) struct Decision<'a> {

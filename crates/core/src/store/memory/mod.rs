@@ -1,6 +1,5 @@
 //! State in this process.
 
-pub(crate) mod allotment;
 mod backend;
 mod blocks;
 mod cell;

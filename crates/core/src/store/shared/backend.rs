@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::Items;
 use super::change::{Change, Changed, Verb};
+use super::guarantee::Guarantee;
 use super::part::{Part, Tags};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
@@ -17,6 +18,7 @@ use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe::StoreStats;
 use crate::policy::{NamedPenalty, Policy};
+use crate::store::allotment::Allotment;
 use crate::store::charged::cannot_have;
 use crate::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Wanted};
 
@@ -31,14 +33,19 @@ struct Opened {
     algorithm: Algorithm,
     tags: Tags,
     penalty: Option<NamedPenalty>,
+    /// The policy to whose keys it guarantees something, and the units of a period.
+    guaranteed: Option<(usize, u32)>,
 }
 
 impl<I: Items> SharedBackend<I> {
     pub(super) fn new(items: Arc<I>, policies: &[Policy]) -> Self {
-        let policies = policies.iter().map(|policy| Opened {
+        let guaranteed = Allotment::guarantees(policies);
+        let policies = policies.iter().zip(guaranteed);
+        let policies = policies.map(|(policy, guaranteed)| Opened {
             algorithm: *policy.algorithm(),
             tags: Tags::of(policy),
             penalty: policy.named_penalty(),
+            guaranteed,
         });
         Self {
             items,
@@ -73,6 +80,14 @@ impl<I: Items> SharedBackend<I> {
                 StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)
             })?;
             let limit = charge.limit.and_then(|limit| opened.algorithm.under(limit));
+            let guarantee = opened.guaranteed.map(|(below, units)| {
+                let child = charges.iter().find(|other| other.policy == below);
+                Guarantee {
+                    tag: opened.tags.children,
+                    units,
+                    child: child.map(|child| tag(&child.key.name().to_string())),
+                }
+            });
             parts.push(Part {
                 item: names.partition_point(|name| *name < item(charge)),
                 policy: charge.policy,
@@ -84,6 +99,7 @@ impl<I: Items> SharedBackend<I> {
                 is_soft: charge.is_soft,
                 is_shadow: charge.is_shadow,
                 alternative: charge.alternative,
+                guarantee,
             });
         }
         Ok(Change::new(names, parts, verb))
@@ -133,6 +149,7 @@ impl Tags {
             block: tag(&format!("block {name}")),
             offences: tag(&format!("offences {name}")),
             own: tag(&format!("own {algorithm} {period} {slots} {name}")),
+            children: tag(&format!("children {algorithm} {period} {slots} {name}")),
         }
     }
 }
@@ -249,8 +266,9 @@ mod tests {
         let window = FixedWindow::per_minute(5);
         let state = by_hand("state fixed-window 60000000 0 a b");
         assert_eq!(tags("a b", window), (state, by_hand("block a b")));
-        let Tags { own, .. } = Tags::of(&Policy::new("a b", window));
+        let Tags { own, children, .. } = Tags::of(&Policy::new("a b", window));
         assert_eq!(own, by_hand("own fixed-window 60000000 0 a b"));
+        assert_eq!(children, by_hand("children fixed-window 60000000 0 a b"));
     }
 
     #[test]

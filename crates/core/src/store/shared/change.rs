@@ -102,10 +102,14 @@ impl Change {
         let mut before: SmallVec<[Option<Item>; 2]> = SmallVec::new();
         for (place, name) in self.names.iter().enumerate() {
             let value = found.get(place).and_then(Option::as_ref);
+            let resets = self.verb == Verb::Amend(Amendment::Reset);
+            let mut parts = self.parts.iter().filter(|part| part.item == place);
             match Item::read(value.map_or(&[], AsRef::as_ref)) {
-                Ok(item) => before.push(Some(item)),
-                Err(Damaged) if self.verb == Verb::Amend(Amendment::Reset) => before.push(None),
-                Err(Damaged) => return Changed::damaged(name),
+                Ok(item) if resets || parts.all(|part| part.is_legible(&item)) => {
+                    before.push(Some(item));
+                }
+                Err(Damaged) if resets => before.push(None),
+                Ok(_) | Err(Damaged) => return Changed::damaged(name),
             }
         }
         let latest = before.iter().flatten().map(|item| item.latest);

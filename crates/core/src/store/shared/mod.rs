@@ -2,6 +2,7 @@
 
 mod backend;
 pub(crate) mod change;
+mod guarantee;
 mod item;
 mod own;
 mod part;
@@ -76,7 +77,9 @@ use crate::policy::{Policy, check_names};
 ///   binary collation.
 /// - **A value** has 9 bytes, and 20 and up to 32 more for each policy of the key; a sliding log has 16 more
 ///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and an
-///   override 52, for as long as it lasts. Writing a value that is too long for the place has to fail; a
+///   override 52, for as long as it lasts. A policy that [guarantees](crate::Policy::guaranteed) a part of its
+///   limit to the keys below takes 28 more, and 48 for each of those that has asked within the last period, of
+///   which at most 256 are told apart. Writing a value that is too long for the place has to fail; a
 ///   value that is cut short is damaged.
 /// - **Expiry** saves room and decides nothing: an item that outlives its time to live is read as new. An
 ///   item that is forgotten before its time counts as new, and lets more through. The conformance suite asks
@@ -108,7 +111,8 @@ pub trait Items: fmt::Debug + Send + Sync + 'static {
     ///
     /// If it is 1, requests whose policies have different keys cannot be decided, since they could not be
     /// charged all or nothing: the answer is an [`Unsupported`](crate::error::StoreErrorKind::Unsupported)
-    /// error.
+    /// error. Then building a limiter or a layer with a policy that is [guaranteed](crate::Policy::guaranteed)
+    /// a part of another one fails.
     fn at_once(&self) -> usize {
         usize::MAX
     }
@@ -218,6 +222,11 @@ impl<I: Items> Store for SharedStore<I> {
         } else {
             Payers::OfOneKey
         }
+    }
+
+    /// The keys of a level and of the one above are two items.
+    fn keeps_guarantees(&self) -> bool {
+        self.items.at_once() > 1
     }
 
     fn availability(&self) -> Option<Availability> {

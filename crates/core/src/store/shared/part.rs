@@ -1,5 +1,6 @@
 //! The change to the records of one policy.
 
+use super::guarantee::{Family, Guarantee};
 use super::item::Item;
 use super::own::{Own, Span};
 use super::rule;
@@ -28,6 +29,8 @@ pub(super) struct Part {
     pub(super) is_shadow: bool,
     /// Its place among parts of which one is charged.
     pub(super) alternative: Option<Alternative>,
+    /// What the policy guarantees to the keys of the one below, if it guarantees anything.
+    pub(super) guarantee: Option<Guarantee>,
 }
 
 /// The tags of a policy's records in an item.
@@ -37,6 +40,7 @@ pub(super) struct Tags {
     pub(super) block: u64,
     pub(super) offences: u64,
     pub(super) own: u64,
+    pub(super) children: u64,
 }
 
 /// The state of a key under one policy, before any charge.
@@ -48,6 +52,8 @@ pub(super) struct KeyState {
     block: Option<Span>,
     /// Whether the state or the override was moved back, or the state has to be kept for longer.
     is_moved: bool,
+    /// The keys below, if a part of the limit is guaranteed to them.
+    family: Option<Family>,
 }
 
 impl KeyState {
@@ -55,7 +61,12 @@ impl KeyState {
         let mut state = part.state(item);
         let own = part.own(item, now);
         let limit = part.limit(own.as_ref());
-        let (outcome, moved) = rule::look(limit, state.clone(), now, part.cost);
+        let family = part.guarantee.as_ref().and_then(|guarantee| {
+            let (free, _) = rule::look(limit, state.clone(), now, (0, 0));
+            guarantee.ask(item, limit, (free.remaining(), now))
+        });
+        let beside = family.as_ref().map_or(0, |family| family.beside(part.cost));
+        let (outcome, moved) = rule::look(limit, state.clone(), now, (part.cost, beside));
         let is_moved =
             moved.is_some() || own.is_some_and(|own| own.words() != *item.words(part.tags.own));
         if let Some(moved) = moved {
@@ -70,6 +81,7 @@ impl KeyState {
             own,
             block: part.block_of(item, now),
             is_moved: is_moved || is_short,
+            family,
         }
     }
 
@@ -95,11 +107,18 @@ impl KeyState {
 
     /// Returns how many units the policy grants, as long as the key is not blocked.
     pub(super) fn remaining(&self) -> u32 {
-        self.outcome.remaining()
+        let granted = self.family.as_ref().map_or(u32::MAX, Family::granted);
+        self.outcome.remaining().min(granted)
     }
 }
 
 impl Part {
+    /// Returns whether a store of this version can have written all of the item that only this part looks at.
+    pub(super) fn is_legible(&self, item: &Item) -> bool {
+        let guarantee = self.guarantee.as_ref();
+        guarantee.is_none_or(|guarantee| guarantee.is_legible(item))
+    }
+
     /// Returns whether the limit depends on the hour.
     pub(super) fn has_hours(&self) -> bool {
         self.limit.has_hours()
@@ -130,7 +149,7 @@ impl Part {
     pub(super) fn charge(
         &self,
         seen: KeyState,
-        item: Option<&mut Item>,
+        mut item: Option<&mut Item>,
         now: Micros,
         allowed: bool,
     ) -> Outcome {
@@ -140,12 +159,18 @@ impl Part {
             own,
             mut block,
             is_moved,
+            mut family,
         } = seen;
         let is_charged = allowed && outcome.is_allowed() && block.is_none() && self.cost > 0;
         if is_charged {
             (outcome, state) = self.limit(own.as_ref()).step(state, now, self.cost);
         }
+        let taken = if is_charged { self.cost } else { 0 };
+        let was_blocked = block.is_some();
         let mut is_penalized = false;
+        if let (Some(family), Some(item)) = (&mut family, item.as_deref_mut()) {
+            family.keep(item, taken);
+        }
         if let Some(item) = item
             && self.cost > 0
         {
@@ -167,6 +192,9 @@ impl Part {
         } else if *limit != self.algorithm {
             outcome = outcome.within(limit.period());
         }
+        if let Some(family) = family.filter(|_| !was_blocked) {
+            family.tell(&mut outcome, (self.cost, taken));
+        }
         match block {
             Some(block) if is_penalized => outcome.penalized_for(block.left(now)),
             Some(block) => outcome.blocked_for(block.left(now)),
@@ -176,6 +204,9 @@ impl Part {
 
     /// Changes the state of a key; see [`Backend::amend`](crate::store::Backend::amend).
     pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) -> bool {
+        if let Some(guarantee) = &self.guarantee {
+            guarantee.amend(item, (self.cost, now), (&self.limit, amendment));
+        }
         let mut is_done = true;
         let (mut own, state) = (self.own(item, now), self.state(item));
         let limit = *self.limit(own.as_ref());

@@ -1,43 +1,26 @@
-//! The tenants among whom the limits of a policy are divided: [`shares`] has the rule for buckets, and [`holders`] that for slots.
+//! The tenants among whom the limits of a policy are divided: [`fair`](crate::store::fair) has the rule for buckets, and [`holders`] that
+//! for slots.
 //!
 //! Tenants are kept beside the states of the policy, by the fingerprint of the shared key. A decision locks the tenants of its shared
 //! keys first, in the order of the tables, and then decides as any other.
 
 mod deciding;
 mod holders;
-mod shares;
 mod slots;
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::shares::Shares;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::decision::Outcome;
 use crate::policy::Fair;
+use crate::store::fair::{Scale, Share, Shares};
 use crate::store::hashed::Hashed;
 use crate::store::{Amendment, TenantShare};
 
 pub(super) use self::holders::SlotShare;
-pub(super) use self::shares::Scale;
-pub(super) use self::shares::Share;
 pub(super) use self::slots::{SlotDivision, SlotSeat, SlotTenants};
-
-impl Share {
-    /// Writes into an outcome what is left for the tenant, and how long it waits. `taken` is what this request has taken.
-    pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
-        let left = self.of(outcome.remaining(), taken);
-        if outcome.is_allowed() {
-            *outcome = outcome.with_remaining(left);
-        } else if !outcome.is_blocked() && !self.is_below(cost) {
-            let has_room_after = outcome.retry_micros().unwrap_or_default();
-            let wait = self.wait(has_room_after, outcome.reset_micros());
-            *outcome = outcome.with_remaining(left).denied(Some(wait));
-        }
-    }
-}
 
 /// The tenants of a policy.
 #[derive(Debug)]

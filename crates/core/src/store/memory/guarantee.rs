@@ -1,19 +1,18 @@
-//! The guarantees of children, such as those of the teams of an organisation: [`children`] has the rule.
+//! The children to whom the keys of a policy guarantee a part, such as the teams of an organisation.
 //!
 //! Children are kept beside the states of the policy above, by the fingerprint of its key. A decision locks the children of its keys
 //! first, in the order of the tables, and then decides as any other.
-
-mod children;
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::children::{CLAIM, Children, Claim, Scale};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcome;
 use crate::store::Amendment;
+use crate::store::guarantee::children::{Children, Scale};
+use crate::store::guarantee::{Allowance, Following};
 use crate::store::hashed::Hashed;
 
 /// The children of the keys of a policy.
@@ -39,9 +38,6 @@ const SHARDS: usize = 16;
 
 /// How many keys are visited for a new one, at most.
 const VISITS: usize = 4;
-
-/// The rule in Lua, for stores that run it where the state is.
-pub(super) const LUA: &str = include_str!("children.lua");
 
 /// The guarantee that a policy gives to the keys of the one below, as a backend knows it.
 #[derive(Debug)]
@@ -74,14 +70,6 @@ struct Asked {
     child: Option<usize>,
     allowance: Allowance,
     now: Micros,
-}
-
-/// What a request may take, if so many units are left of the level above.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Allowance {
-    claim: Claim,
-    scale: Scale,
-    left: u32,
 }
 
 impl Families {
@@ -134,66 +122,23 @@ impl Guarantee {
         let Some(scale) = Scale::of(limit, self.units) else {
             return;
         };
-        match amendment {
-            Amendment::Settle | Amendment::Add(_) => {
+        match Following::of(amendment, now) {
+            Some(Following::UseUp) => {
                 if let Some(child) = child {
                     siblings.with_children((now, scale), |children, room| {
                         children.use_up(child, units, now, (&scale, room));
                     });
                 }
             }
-            // What was taken in a window that has ended is not counted any more.
-            Amendment::TakeBack(taken) if now >= taken.until() => {}
-            Amendment::Refund | Amendment::TakeBack(_) => {
+            Some(Following::GiveBack) => {
                 if let (Some(child), Some(_)) = (child, siblings.place) {
                     siblings.with_children((now, scale), |children, _| {
                         children.give_back(child, units, now, &scale);
                     });
                 }
             }
-            Amendment::Reset => siblings.forget(),
-            Amendment::Release
-            | Amendment::GiveBack(_)
-            | Amendment::Block(_)
-            | Amendment::Unblock
-            | Amendment::Override(..)
-            | Amendment::EndOverride => {}
-        }
-    }
-}
-
-impl Allowance {
-    /// Reads what the rule in Lua has told.
-    pub(super) fn read(words: &[u64]) -> Option<Self> {
-        let (&left, words) = words.split_first()?;
-        let (claim, scale) = words.split_at_checked(CLAIM)?;
-        Some(Self {
-            claim: Claim::read(claim.try_into().ok()?)?,
-            scale: Scale::read(scale.try_into().ok()?)?,
-            left: left.try_into().ok()?,
-        })
-    }
-
-    /// Returns how long the window lasts; `None` in a bucket.
-    pub(super) fn until_end(&self, now: Micros) -> Option<Micros> {
-        let is_window = self.scale.is_window;
-        is_window.then(|| self.scale.until_end(now))
-    }
-
-    /// Writes into an outcome what is left for the child, and how long it waits. `taken` is what this request has taken.
-    pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32), now: Micros) {
-        let Self { claim, scale, left } = self;
-        if claim.is_plain() {
-            return;
-        }
-        let remaining = claim.of(outcome.remaining(), taken);
-        if outcome.is_allowed() {
-            *outcome = outcome.with_remaining(remaining);
-        } else if !outcome.is_blocked() && cost <= scale.size {
-            let wait = claim.wait(cost, *left, now, scale);
-            let wait = wait.max(outcome.retry_micros().unwrap_or_default());
-            let wait = wait.max(Micros::new(1));
-            *outcome = outcome.with_remaining(remaining).denied(Some(wait));
+            Some(Following::Forget) => siblings.forget(),
+            None => {}
         }
     }
 }
@@ -211,7 +156,7 @@ impl Siblings<'_> {
         let asked = Scale::of(limit, self.units).map(|scale| {
             let child = self.child;
             let asks = move |children: &mut Children, room| {
-                children.ask(child, (now, left), (&scale, room))
+                Allowance::ask(children, child, (left, now), (scale, room))
             };
             let answer = if is_charged {
                 self.with_children((now, scale), asks)
@@ -219,19 +164,17 @@ impl Siblings<'_> {
                 let mut children = self.children().cloned().unwrap_or_default();
                 Some(asks(&mut children, usize::MAX))
             };
-            let (child, claim) = answer.unwrap_or_default();
+            let (child, allowance) =
+                answer.unwrap_or_else(|| (None, Allowance::whole(scale, left)));
             Asked {
                 child,
-                allowance: Allowance { claim, scale, left },
+                allowance,
                 now,
             }
         });
         self.asked = asked;
         move |cost| match asked {
-            Some(Asked { allowance, .. }) => {
-                let claim = allowance.claim;
-                (claim.beside(cost), claim.of(left, 0))
-            }
+            Some(Asked { allowance, .. }) => (allowance.beside(cost), allowance.granted()),
             None => (0, left),
         }
     }
@@ -243,7 +186,7 @@ impl Siblings<'_> {
         }) = self.asked
             && let (Some(child), Some(children)) = (child, self.children())
         {
-            children.charge(child, cost, &allowance.scale);
+            allowance.charge(children, child, cost);
         }
     }
 
@@ -319,28 +262,6 @@ impl Shard {
 mod tests {
     use super::*;
     use crate::algorithm::FixedWindow;
-
-    /// What a server has told may be anything: numbers that no rule writes are refused before they are multiplied.
-    #[test]
-    fn numbers_that_no_rule_writes_are_not_read() {
-        let read = |at: usize, number: u64| {
-            let mut words = [1, 0, 1, 0, 0, 1, 0, 1, 5, 5, 1_000_000, 2, 0];
-            words[at] = number;
-            Allowance::read(&words).is_some()
-        };
-        let (others, quota, period) = (5, 8, 10);
-        assert!(
-            read(others, 256) && read(quota, u32::MAX.into()) && read(period, 366 * 86_400_000_000)
-        );
-        for (at, number) in [
-            (others, 257),
-            (quota, 0),
-            (period, 0),
-            (period, 366 * 86_400_000_001),
-        ] {
-            assert!(!read(at, number), "{number} at {at}");
-        }
-    }
 
     /// What is given back after a pause finds children that are idle by now.
     #[test]

@@ -29,20 +29,20 @@ use crate::policy::{Fair, Policy};
 
 /// What the rule has to know of the shared limit and of its tenants.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::store::memory) struct Scale {
+pub(in crate::store) struct Scale {
     /// The units of the whole limit.
-    pub(in crate::store::memory) limit: u32,
+    pub(in crate::store) limit: u32,
     /// The time in which the whole limit is granted anew.
-    pub(in crate::store::memory) fill: Micros,
+    pub(in crate::store) fill: Micros,
     /// How long a tenant counts that does not ask.
-    pub(in crate::store::memory) active_for: Micros,
+    pub(in crate::store) active_for: Micros,
     /// How many tenants are told apart.
-    pub(in crate::store::memory) tenants: usize,
+    pub(in crate::store) tenants: usize,
 }
 
 /// The tenants of one shared limit.
 #[derive(Debug, Default)]
-pub(in crate::store::memory) struct Shares {
+pub(in crate::store) struct Shares {
     virtual_time: f64,
     /// The latest moment that was seen.
     at: Micros,
@@ -87,7 +87,7 @@ enum Standing {
 
 /// What a request of a tenant may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::memory) struct Share {
+pub(in crate::store) struct Share {
     /// Whether the tenant has used more than its share.
     has_debt: bool,
     /// How many requests of one unit its claim lets pass.
@@ -115,17 +115,17 @@ const OTHERS: u64 = 0;
 
 impl Share {
     /// The rule in Lua, for stores that run it where the state is.
-    pub(in crate::store::memory) const LUA: &str = include_str!("shares.lua");
+    pub(in crate::store) const LUA: &str = include_str!("shares.lua");
 
-    /// See [`Allotment::scale`](crate::store::memory::allotment::Allotment::scale).
-    pub(in crate::store::memory) fn scale(policy: &Policy) -> Option<[u64; 3]> {
+    /// See [`Allotment::scale`](crate::store::allotment::Allotment::scale).
+    pub(in crate::store) fn scale(policy: &Policy) -> Option<[u64; 3]> {
         let scale = Scale::of(policy.algorithm(), policy.fairness()?)?;
         let tenants = u64::try_from(scale.tenants).unwrap_or(u64::MAX);
         Some([scale.fill.get(), scale.active_for.get(), tenants])
     }
 
     /// Reads what the rule in Lua has told.
-    pub(in crate::store::memory) fn read(words: &[u64]) -> Option<Self> {
+    pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
         let &[
             limit,
             has_debt,
@@ -150,7 +150,7 @@ impl Share {
     }
 
     /// The whole of this limit, undivided.
-    pub(in crate::store::memory) fn whole(limit: u32) -> Self {
+    pub(in crate::store) fn whole(limit: u32) -> Self {
         Self {
             has_debt: false,
             claim: u32::MAX,
@@ -163,12 +163,12 @@ impl Share {
     }
 
     /// Returns whether no request of this cost ever passes.
-    pub(in crate::store::memory) fn is_below(&self, cost: u32) -> bool {
+    pub(in crate::store) fn is_below(&self, cost: u32) -> bool {
         cost > self.limit
     }
 
     /// Returns the units that the limit needs to have, so that a request of this cost passes.
-    pub(in crate::store::memory) fn needs(&self, cost: u32) -> u32 {
+    pub(in crate::store) fn needs(&self, cost: u32) -> u32 {
         match (self.has_debt, self.is_contended) {
             _ if cost == 0 || cost > self.limit => cost,
             (false, _) => cost,
@@ -178,12 +178,12 @@ impl Share {
     }
 
     /// Returns whether nothing but the limit decides, now and in the time for which a refused request waits.
-    pub(in crate::store::memory) fn is_plain(&self) -> bool {
+    pub(in crate::store) fn is_plain(&self) -> bool {
         !self.has_debt || (self.others == 0 && self.is_steady)
     }
 
     /// Returns how many units the tenant may take, after it has taken some, if so many are left of a limit.
-    pub(in crate::store::memory) fn of(&self, left: u32, taken: u32) -> u32 {
+    pub(in crate::store) fn of(&self, left: u32, taken: u32) -> u32 {
         if left == self.limit && !self.is_contended {
             return left;
         }
@@ -195,7 +195,7 @@ impl Share {
     }
 
     /// Returns how long a refused request waits, if the limit has room for it after this time, and is as good as new after that one.
-    pub(in crate::store::memory) fn wait(
+    pub(in crate::store) fn wait(
         &self,
         has_room_after: Micros,
         whole_after: Micros,
@@ -213,7 +213,7 @@ impl Share {
 
 impl Scale {
     /// Returns that of a policy with this algorithm, or `None` if it grants nothing.
-    pub(in crate::store::memory) fn of(algorithm: &Algorithm, fair: &Fair) -> Option<Self> {
+    pub(in crate::store) fn of(algorithm: &Algorithm, fair: &Fair) -> Option<Self> {
         Some(Self {
             limit: algorithm.limit()?,
             fill: algorithm.period()?.into(),
@@ -234,12 +234,12 @@ impl Scale {
 
 impl Shares {
     /// Returns how many tenants are kept.
-    pub(in crate::store::memory) fn len(&self) -> usize {
+    pub(in crate::store) fn len(&self) -> usize {
         self.tenants.len()
     }
 
     /// Returns whether nothing would change if all tenants were forgotten.
-    pub(in crate::store::memory) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
+    pub(in crate::store) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
         let away = now.saturating_sub(self.at);
         let debts = self.tenants.iter().map(|it| it.debt(self.virtual_time));
         // Where nobody is active, virtual time passes as time does.
@@ -248,7 +248,7 @@ impl Shares {
     }
 
     /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
-    pub(in crate::store::memory) fn ask(
+    pub(in crate::store) fn ask(
         &mut self,
         (name, weight): (u64, u32),
         now: Micros,
@@ -263,14 +263,14 @@ impl Shares {
     }
 
     /// Returns what a request of this tenant might take.
-    pub(in crate::store::memory) fn look(&self, name: u64, now: Micros, scale: &Scale) -> Share {
+    pub(in crate::store) fn look(&self, name: u64, now: Micros, scale: &Scale) -> Share {
         let passed = in_micros(now.saturating_sub(self.at));
         let tenant = self.place_of(name).map(|place| &self.tenants[place]);
         self.share_of(tenant, self.after(passed), scale)
     }
 
     /// Charges a request that has passed, of the tenant at this place.
-    pub(in crate::store::memory) fn charge(&mut self, place: usize, cost: u32, scale: &Scale) {
+    pub(in crate::store) fn charge(&mut self, place: usize, cost: u32, scale: &Scale) {
         self.stop_waiting(place);
         let (time, most) = (scale.time_of(cost), self.most(place, scale));
         self.change(place, |tenant, virtual_time| {
@@ -285,12 +285,12 @@ impl Shares {
     }
 
     /// Notes that a request of the tenant at this place was not for this limit to decide, so that the tenant does not wait for room.
-    pub(in crate::store::memory) fn pass_by(&mut self, place: usize) {
+    pub(in crate::store) fn pass_by(&mut self, place: usize) {
         self.stop_waiting(place);
     }
 
     /// Notes that the limit had no room for a request of the tenant at this place.
-    pub(in crate::store::memory) fn refuse(&mut self, place: usize, cost: u32, scale: &Scale) {
+    pub(in crate::store) fn refuse(&mut self, place: usize, cost: u32, scale: &Scale) {
         let tenant = &mut self.tenants[place];
         if cost <= scale.limit && tenant.debt(self.virtual_time) == 0.0 {
             self.waiting += usize::from(!tenant.waits);
@@ -299,7 +299,7 @@ impl Shares {
     }
 
     /// Adds units to what a tenant has used, which may have lapsed meanwhile.
-    pub(in crate::store::memory) fn use_up(
+    pub(in crate::store) fn use_up(
         &mut self,
         (name, weight): (u64, u32),
         units: u32,
@@ -324,7 +324,7 @@ impl Shares {
     }
 
     /// Takes units off the debt of a tenant. It gets no claim by this: what it gives back may have been nobody's claim.
-    pub(in crate::store::memory) fn give_back(&mut self, name: u64, units: u32, scale: &Scale) {
+    pub(in crate::store) fn give_back(&mut self, name: u64, units: u32, scale: &Scale) {
         if let Some(&place) = self.places.get(&name) {
             let time = scale.time_of(units);
             self.change(place, |tenant, virtual_time| {
@@ -335,7 +335,7 @@ impl Shares {
     }
 
     /// Forgets the debt of a tenant.
-    pub(in crate::store::memory) fn forgive(&mut self, name: u64) {
+    pub(in crate::store) fn forgive(&mut self, name: u64) {
         if let Some(&place) = self.places.get(&name) {
             self.change(place, |tenant, virtual_time| {
                 tenant.tag = tenant.tag.min(virtual_time);
@@ -388,7 +388,7 @@ impl Shares {
     }
 
     /// Returns the weights of the tenants but this one that have asked lately.
-    pub(in crate::store::memory) fn active_beside(
+    pub(in crate::store) fn active_beside(
         &self,
         name: u64,
         now: Micros,

@@ -9,7 +9,8 @@
 //! - The rest passes if the level above has the cost beside what is backed for the siblings.
 //! - More than the rest is borrowed: it passes if the level above has the cost beside the rests of the siblings.
 //!
-//! `children.lua` is the same rule for Redis: what changes here has to change there.
+//! `children.lua` is the same rule for Redis: what changes here has to change there. Items and snapshots have the children as
+//! [words](Children::words), which stay the same from version to version.
 //!
 //! Amounts are whole parts of a unit, such that a rate in units a period is a whole number of parts a microsecond. A decision looks at
 //! each active child, so their number is bounded.
@@ -19,7 +20,7 @@ use crate::clock::Micros;
 use crate::quota::LONGEST;
 
 /// The most children of a key that are told apart.
-pub(super) const MOST: usize = 256;
+const MOST: usize = 256;
 
 /// The name of all children together that are not told apart.
 const OTHERS: u64 = 0;
@@ -27,25 +28,31 @@ const OTHERS: u64 = 0;
 /// The parts that come back in a microsecond at a rate of one unit a period. Many, since a rate is divided by the number of children.
 const FINE: u128 = 1 << 16;
 
+/// How many words a child is.
+const WORDS: usize = 6;
+
+/// The most parts that a limit can have.
+const MOST_PARTS: u128 = u32::MAX as u128 * LONGEST.get() as u128 * FINE;
+
 /// What the rule has to know of the level above, and of the guarantee.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(in crate::store) struct Scale {
     /// The units that the level above grants in a period, and at once.
-    pub(super) quota: u32,
-    pub(super) size: u32,
-    pub(super) period: Micros,
+    pub(in crate::store) quota: u32,
+    pub(in crate::store) size: u32,
+    pub(in crate::store) period: Micros,
     /// The units of a period that each child has.
-    pub(super) guaranteed: u32,
+    pub(in crate::store) guaranteed: u32,
     /// Whether units come back at the ends of windows, and not steadily.
-    pub(super) is_window: bool,
+    pub(in crate::store) is_window: bool,
 }
 
 /// How many numbers a claim is in Lua.
-pub(super) const CLAIM: usize = 7;
+pub(in crate::store) const CLAIM: usize = 7;
 
 impl Scale {
     /// Reads it as the rule in Lua tells it.
-    pub(super) fn read([quota, size, period, guaranteed, is_window]: [u64; 5]) -> Option<Self> {
+    pub(in crate::store) fn read([quota, size, period, guaranteed, is_window]: [u64; 5]) -> Option<Self> {
         let scale = Self {
             quota: quota.try_into().ok()?,
             size: size.try_into().ok()?,
@@ -59,7 +66,7 @@ impl Scale {
     }
 
     /// Returns the scale of a guarantee under this limit of the level above, or `None` if that grants nothing.
-    pub(super) fn of(above: &Algorithm, guaranteed: u32) -> Option<Self> {
+    pub(in crate::store) fn of(above: &Algorithm, guaranteed: u32) -> Option<Self> {
         let limits = above.limits()?;
         let (_, period, _) = above.frame();
         let is_limited = limits.quota() > 0 && limits.size() > 0;
@@ -113,8 +120,13 @@ impl Scale {
         MOST.min(self.whole() as usize)
     }
 
+    /// Returns when no child is active any more, if the last one has asked by now.
+    pub(in crate::store) fn lapses_at(&self, now: Micros) -> Micros {
+        now.saturating_add(self.period)
+    }
+
     /// Returns how long the window lasts.
-    pub(super) fn until_end(&self, now: Micros) -> Micros {
+    pub(in crate::store) fn until_end(&self, now: Micros) -> Micros {
         Micros::new(self.period.get() - now.get() % self.period.get())
     }
 
@@ -125,7 +137,7 @@ impl Scale {
 
 /// The active children of a key, in the order in which they have come.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Children {
+pub(in crate::store) struct Children {
     /// The latest moment that was seen.
     at: Micros,
     each: Vec<Child>,
@@ -142,6 +154,32 @@ struct Child {
 }
 
 impl Child {
+    fn read(words: [u64; WORDS]) -> Option<Self> {
+        let [name, seen, used_high, used_low, backed_high, backed_low] = words;
+        let amount = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
+        let backed = amount(backed_high, backed_low);
+        // What is more would overflow when it grows.
+        (backed <= MOST_PARTS).then(|| Self {
+            name,
+            seen: Micros::new(seen),
+            used: amount(used_high, used_low),
+            backed,
+        })
+    }
+
+    /// An amount is two words, of which the first is the higher one.
+    fn words(&self) -> [u64; WORDS] {
+        let halves = |amount: u128| {
+            let bytes = amount.to_be_bytes();
+            let (halves, _) = bytes.as_chunks();
+            [halves[0], halves[1]].map(u64::from_be_bytes)
+        };
+        let ([used_high, used_low], [backed_high, backed_low]) =
+            (halves(self.used), halves(self.backed));
+        let seen = self.seen.get();
+        [self.name, seen, used_high, used_low, backed_high, backed_low]
+    }
+
     fn rest(&self, most: u128) -> u128 {
         most.saturating_sub(self.used)
     }
@@ -156,7 +194,7 @@ impl Child {
 
 /// What a request of a child may take, in units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(in crate::store) struct Claim {
     backed: u32,
     rest: u32,
     /// What is backed for the siblings, and what they have left of their guarantees.
@@ -171,7 +209,7 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Reads it as the rule in Lua tells it.
-    pub(super) fn read(words: [u64; CLAIM]) -> Option<Self> {
+    pub(in crate::store) fn read(words: [u64; CLAIM]) -> Option<Self> {
         let [
             backed,
             rest,
@@ -193,12 +231,12 @@ impl Claim {
     }
 
     /// Returns whether nothing but the limit of the level above decides.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(in crate::store) fn is_plain(&self) -> bool {
         self.others == 0
     }
 
     /// Returns the units that the level above needs to have beside those of a request of this cost.
-    pub(super) fn beside(&self, cost: u32) -> u32 {
+    pub(in crate::store) fn beside(&self, cost: u32) -> u32 {
         if cost <= self.backed {
             0
         } else if cost <= self.rest {
@@ -209,7 +247,7 @@ impl Claim {
     }
 
     /// Returns how many units the child may take, after it has taken some, if so many are left of the level above.
-    pub(super) fn of(&self, left: u32, taken: u32) -> u32 {
+    pub(in crate::store) fn of(&self, left: u32, taken: u32) -> u32 {
         let backed = self.backed.saturating_sub(taken).min(left);
         let rest = self.rest.saturating_sub(taken);
         let rest = rest.min(left.saturating_sub(self.backed_of_others));
@@ -219,7 +257,7 @@ impl Claim {
 
     /// Returns how long a request waits, at most, that was refused while so many units were left of the level above: until its guarantee
     /// is back, until enough is there beside what the siblings may claim, or until they have lapsed.
-    pub(super) fn wait(&self, cost: u32, left: u32, now: Micros, scale: &Scale) -> Micros {
+    pub(in crate::store) fn wait(&self, cost: u32, left: u32, now: Micros, scale: &Scale) -> Micros {
         let active = self.others as usize + usize::from(self.is_of_child);
         let most = scale.most(active);
         let most_of_others = scale.units_above(most * u128::from(self.others));
@@ -264,18 +302,41 @@ impl Claim {
 }
 
 impl Children {
-    pub(super) fn len(&self) -> usize {
+    /// Reads what was [written](Self::words). Numbers that no rule writes are not read.
+    pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
+        let Some((&at, words)) = words.split_first() else {
+            return Some(Self::default());
+        };
+        let (each, rest) = words.as_chunks();
+        let is_possible = rest.is_empty() && (1..=MOST).contains(&each.len());
+        let each = each.iter().map(|words| Child::read(*words));
+        let each = each.collect::<Option<Vec<_>>>()?;
+        is_possible.then_some(Self {
+            at: Micros::new(at),
+            each,
+        })
+    }
+
+    /// Returns them as words: the latest moment, and for each child its name, when it has last asked, what it has used of its
+    /// guarantee, and what is backed. No children are no words.
+    pub(in crate::store) fn words(&self) -> Vec<u64> {
+        let at = (!self.each.is_empty()).then_some(self.at.get());
+        let each = self.each.iter().flat_map(Child::words);
+        at.into_iter().chain(each).collect()
+    }
+
+    pub(in crate::store) fn len(&self) -> usize {
         self.each.len()
     }
 
     /// Returns whether no child is active, so that nothing would change if all were forgotten.
-    pub(super) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
+    pub(in crate::store) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
         self.each.iter().all(|child| is_idle(child, now, scale))
     }
 
     /// Returns what a request of this child may take, which is active from now on, if so many units are left of the level above, and
     /// so many children can be kept. A request without a child may only borrow.
-    pub(super) fn ask(
+    pub(in crate::store) fn ask(
         &mut self,
         name: Option<u64>,
         (now, left): (Micros, u32),
@@ -324,24 +385,24 @@ impl Children {
     }
 
     /// Charges a request that has passed, of the child at this place.
-    pub(super) fn charge(&mut self, place: usize, cost: u32, scale: &Scale) {
+    pub(in crate::store) fn charge(&mut self, place: usize, cost: u32, scale: &Scale) {
         let most = scale.most(self.each.len());
         let child = &mut self.each[place];
         let parts = scale.parts(cost);
         child.backed = child.backed.saturating_sub(parts);
-        child.used += parts;
+        child.used = child.used.saturating_add(parts);
         child.forget_debt(most, scale);
     }
 
     /// Adds units to what a child has used, after the fact.
-    pub(super) fn use_up(&mut self, name: u64, units: u32, now: Micros, scaled: (&Scale, usize)) {
+    pub(in crate::store) fn use_up(&mut self, name: u64, units: u32, now: Micros, scaled: (&Scale, usize)) {
         self.advance(now, scaled.0);
         let place = self.find(name, scaled);
         self.charge(place, units, scaled.0);
     }
 
     /// Gives units back to a child. They are there again, so they are backed.
-    pub(super) fn give_back(&mut self, name: u64, units: u32, now: Micros, scale: &Scale) {
+    pub(in crate::store) fn give_back(&mut self, name: u64, units: u32, now: Micros, scale: &Scale) {
         self.advance(now, scale);
         let most = scale.most(self.each.len());
         if let Some(place) = self.place_of(name) {
@@ -404,4 +465,83 @@ impl Children {
 
 fn is_idle(child: &Child, now: Micros, scale: &Scale) -> bool {
     now.saturating_sub(child.seen) >= scale.period
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, TokenBucket};
+    use crate::quota::Quota;
+
+    fn children() -> (Children, Scale) {
+        let scale = Scale::of(&FixedWindow::per_second(10).into(), 3).unwrap();
+        let mut children = Children::default();
+        for (name, at) in [(7, 1), (8, 2)] {
+            let (place, _) = children.ask(Some(name), (Micros::new(at), 10), (&scale, MOST));
+            children.charge(place.unwrap(), 1, &scale);
+        }
+        (children, scale)
+    }
+
+    /// Nodes of different versions share items, and a snapshot outlives a release.
+    #[test]
+    fn the_words_stay_the_same_from_version_to_version() {
+        let (children, _) = children();
+        let unit = 1_000_000 * 65_536;
+        let words = [
+            &[2][..],
+            &[7, 1, 0, unit, 0, 2 * unit],
+            &[8, 2, 0, unit, 0, 2 * unit],
+        ];
+        assert_eq!(children.words(), words.concat());
+        let read = Children::read(&children.words()).unwrap();
+        assert_eq!(read.words(), children.words());
+        assert!(Children::default().words().is_empty());
+        assert!(Children::read(&[]).unwrap().each.is_empty());
+    }
+
+    /// What an item holds may be anything.
+    #[test]
+    fn words_that_no_rule_writes_are_not_read() {
+        let (children, _) = children();
+        let words = children.words();
+        for len in 1..words.len() {
+            assert_eq!(Children::read(&words[..len]).is_some(), len == 7, "{len}");
+        }
+        let many = |count| [&[1][..], &[0; WORDS].repeat(count)].concat();
+        assert!(Children::read(&many(MOST)).is_some());
+        assert!(Children::read(&many(MOST + 1)).is_none());
+        let mut backed = words.clone();
+        backed[5] = 1 << 30;
+        assert!(Children::read(&backed).is_none());
+    }
+
+    #[test]
+    fn the_largest_numbers_that_are_read_overflow_nothing() {
+        let largest = Child {
+            name: 7,
+            seen: Micros::new(u64::MAX),
+            used: u128::MAX,
+            backed: MOST_PARTS,
+        };
+        let mut all = vec![u64::MAX];
+        for name in 0..MOST as u64 {
+            all.extend(Child { name, ..largest.clone() }.words());
+        }
+        let widest = Quota::of_micros(u32::MAX, LONGEST);
+        for limit in [
+            Algorithm::from(FixedWindow::of(widest)),
+            TokenBucket::of(widest).into(),
+        ] {
+            let scale = Scale::of(&limit, u32::MAX).unwrap();
+            for now in [0, 1 << 53, u64::MAX].map(Micros::new) {
+                let mut children = Children::read(&all).unwrap();
+                children.use_up(7, u32::MAX, now, (&scale, MOST));
+                children.give_back(8, u32::MAX, now, &scale);
+                let (place, claim) = children.ask(Some(9), (now, u32::MAX), (&scale, MOST));
+                let _ = claim.wait(u32::MAX, 0, now, &scale);
+                children.charge(place.unwrap(), u32::MAX, &scale);
+            }
+        }
+    }
 }
