@@ -313,7 +313,7 @@ impl<R> Policy<R> {
     /// - the guarantee is 0, is more than either limit, or is in another period than the limit above
     /// - the policy above has another algorithm than `FixedWindow`, `TokenBucket`, `Gcra` or `LeakyBucket`, or a burst that is too small
     ///   to have a unit of the guarantee in it
-    /// - either policy, or another one beside them, has an option that does not go with a guarantee, or the state is neither in this process nor in Redis.
+    /// - either policy, or another one beside them, has an option that does not go with a guarantee, or the store keeps none.
     ///
     /// ```
     /// use tower_ratelimit::{Policy, Quota, RateLimitLayer, TokenBucket, key};

@@ -6,9 +6,11 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use sha2::{Digest, Sha256};
 use tower_ratelimit::error::RestoreErrorKind;
+use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::store::RestoreStatus;
 use tower_ratelimit::{
-    Algorithm, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, TokenBucket,
+    Algorithm, Decision, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
+    Quota, TokenBucket,
 };
 
 const KINDS: [&str; 10] = [
@@ -236,6 +238,95 @@ fn keys_that_share_a_state_share_it_after_a_restart() {
     assert!(!after.admit("cyd", 1).now());
 }
 
+/// Teams of an organisation, each of which is guaranteed 3 of its 10 an hour.
+fn tree(store: &MemoryStore, algorithm: &str) -> LocalLimiter {
+    let algorithm: Algorithm = algorithm.parse().unwrap();
+    let low = Policy::new("team", FixedWindow::per_hour(8)).below("org");
+    let low = low.guaranteed(Quota::per_hour(3));
+    let builder = Limiter::builder().policies([Policy::new("org", algorithm), low]);
+    builder.store(store.clone()).build_local().unwrap()
+}
+
+fn ask(limiter: &LocalLimiter, org: u8, team: u8, cost: u32) -> Decision {
+    let team = Key::branch(u64::from(org), &[u64::from(team).into_key()]);
+    let charges = [("org", team.root(), cost), ("team", team, cost)];
+    limiter.named(charges).unwrap().check().now()
+}
+
+fn take(limiter: &LocalLimiter, team: u8) -> u32 {
+    let mut taken = 0;
+    while ask(limiter, 0, team, 1).is_allowed() {
+        taken += 1;
+    }
+    taken
+}
+
+#[test]
+fn what_keys_have_left_of_their_guarantees_is_restored() {
+    let (store, clock) = store();
+    let limiter = tree(&store, "fixed-window 10/hour");
+    assert!(ask(&limiter, 0, 1, 1).is_allowed());
+    assert!(ask(&limiter, 0, 2, 5).is_allowed());
+    let snapshot = store.snapshot();
+    let after = || tree(&store.restore(&snapshot).unwrap(), "fixed-window 10/hour");
+    let restarted = after();
+    assert_eq!((take(&restarted, 2), take(&restarted, 1)), (2, 2));
+
+    // As long as no limiter has opened the policies, they are in the next snapshot.
+    let twice = restart(&restart(&store));
+    let restarted = tree(&twice, "fixed-window 10/hour");
+    assert_eq!(take(&restarted, 2), 2);
+    // Under another limit as well.
+    let larger = tree(&restart(&store), "fixed-window 12/hour");
+    assert_eq!(take(&larger, 2), 3, "it is its own limit");
+
+    clock.advance(HOUR);
+    assert_eq!(take(&after(), 2), 8, "nobody has asked lately");
+}
+
+/// Of an older program, whose snapshots have no children.
+#[test]
+fn without_what_is_left_of_them_guarantees_begin_anew() {
+    let (store, _) = store();
+    let limiter = tree(&store, "fixed-window 10/hour");
+    assert!(ask(&limiter, 0, 1, 1).is_allowed());
+    assert!(ask(&limiter, 0, 2, 1).is_allowed());
+    let mut older = unsealed(&store.snapshot());
+    let name = b"\x08\0\0\0children";
+    let mut places = older.windows(name.len());
+    let place = places.position(|bytes| bytes == name).unwrap();
+    older[place + 4] = b'C';
+    let restarted = store.restore(&sealed(older)).unwrap();
+    let limiter = tree(&restarted, "fixed-window 10/hour");
+    assert_eq!(take(&limiter, 2), 7);
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// One of two stores is restarted now and then, and decides as the other one does.
+    #[test]
+    fn a_restart_changes_no_guarantee(
+        is_window: bool,
+        steps in prop::collection::vec((0..3_u8, 0..5_u8, 0..5_u32, 0..900_u64, prop::bool::weighted(0.1)), 1..80),
+    ) {
+        let algorithm = if is_window { "fixed-window 10/hour" } else { "token-bucket 10/hour" };
+        let (store, clock) = store();
+        let steady = tree(&store, algorithm);
+        let mut other = MemoryStore::new().clock(clock.clone());
+        let mut restarted = tree(&other, algorithm);
+        for (org, team, cost, seconds, restarts) in steps {
+            clock.advance(Duration::from_secs(seconds));
+            if restarts {
+                other = other.restore(&other.snapshot()).unwrap();
+                restarted = tree(&other, algorithm);
+            }
+            let [expected, told] = [&steady, &restarted].map(|limiter| ask(limiter, org, team, cost));
+            prop_assert_eq!(format!("{:?}", told), format!("{:?}", expected));
+        }
+    }
+}
+
 /// Returns a snapshot of several policies, some of whose states are long.
 fn sample() -> (MemoryStore, Vec<LocalLimiter>, Vec<u8>) {
     let (store, _) = store();
@@ -318,6 +409,8 @@ fn a_section_of_another_name_is_skipped() {
 const FIRST: &[u8] = include_bytes!("snapshots/1.snapshot");
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Uses 7 of 10 under each algorithm, blocks a key, and overrides the limit of another.
 fn use_each_kind(store: &MemoryStore) -> Vec<LocalLimiter> {

@@ -22,26 +22,31 @@ use tower_ratelimit::{
     MemoryStore, Micros, Policy, Quota, RedisStore, StoreError, TokenBucket,
 };
 
-use crate::support::items::Contested;
 use crate::scene::{ask, calls, cluster_store, daily, patient, store, without_a_standby};
+use crate::support::items::Contested;
 use crate::support::redis::{Cluster, Server};
 use crate::without::lose;
 
 #[test]
 fn a_server_keeps_guarantees_as_memory_does() {
     let server = Server::start(&[]);
-    let counts = compare(&over_redis(&store(&server)), 150, (true, true));
+    let counts = compare(&over_redis(&store(&server)), 150, ALL);
     println!("guarantees, on a server: {counts:?}");
 }
 
 #[test]
 fn a_cluster_keeps_guarantees_as_memory_does() {
     let cluster = Cluster::start();
-    let counts = compare(&over_redis(&cluster_store(&cluster)), 150, (false, true));
+    let without_aliens = Drawn {
+        has_aliens: false,
+        ..ALL
+    };
+    let counts = compare(&over_redis(&cluster_store(&cluster)), 150, without_aliens);
     println!("guarantees, on a cluster of three primaries: {counts:?}");
 }
 
-/// Each change of the items loses once, and is applied again.
+/// Each change of the items loses once, and is applied again. A state that is as good as new under the limit of its last charge is not in an
+/// item, so there are no requests under a lower one.
 #[test]
 fn items_keep_guarantees_as_memory_does() {
     let counts = compare(
@@ -50,10 +55,31 @@ fn items_keep_guarantees_as_memory_does() {
             Box::new(store.open(policies).unwrap())
         },
         500,
-        (true, false),
+        Drawn {
+            has_limits: false,
+            divides: false,
+            ..ALL
+        },
     );
     println!("guarantees, in items: {counts:?}");
 }
+
+/// What is drawn beside requests.
+#[derive(Clone, Copy)]
+struct Drawn {
+    /// Teams of other roots.
+    has_aliens: bool,
+    /// Limits of single requests.
+    has_limits: bool,
+    /// A limit that is divided among tenants.
+    divides: bool,
+}
+
+const ALL: Drawn = Drawn {
+    has_aliens: true,
+    has_limits: true,
+    divides: true,
+};
 
 /// Opens a store with this clock.
 type Open<'a> = &'a dyn Fn(&[Rule], &ManualClock) -> Box<dyn Backend>;
@@ -142,7 +168,7 @@ fn part_of(limit: u32, portion: Portion) -> u32 {
     u32::try_from(u64::from(limit) * u64::from(portion) / 1_000).unwrap()
 }
 
-fn cases(has_aliens: bool, divides: bool) -> impl Strategy<Value = Case> {
+fn cases(drawn: Drawn) -> impl Strategy<Value = Case> {
     let start = 1_704_067_200_000_000..7_258_118_400_000_000_u64;
     let period = prop_oneof![
         4 => Just(1),
@@ -152,7 +178,7 @@ fn cases(has_aliens: bool, divides: bool) -> impl Strategy<Value = Case> {
         1 => 1..100_000_u64,
     ];
     let beside = option::of(prop_oneof![
-        u32::from(divides) => Just(Beside::Divided),
+        u32::from(drawn.divides) => Just(Beside::Divided),
         1 => (1..200_u32).prop_map(Beside::Window),
     ]);
     let gap = prop_oneof![
@@ -161,7 +187,7 @@ fn cases(has_aliens: bool, divides: bool) -> impl Strategy<Value = Case> {
         6 => (0..100_u64).prop_map(Gap::OfPeriod),
         1 => (0..3_000_u64).prop_map(Gap::OfPeriod),
     ];
-    let steps = vec((gap, verb(has_aliens)), 20..=120);
+    let steps = vec((gap, verb(drawn)), 20..=120);
     let of_period = (period, 2..=3_usize).prop_flat_map(|(seconds, depth)| {
         let period = Duration::from_secs(seconds);
         (Just(period), levels(period, depth))
@@ -228,13 +254,12 @@ fn algorithm(kind: usize, quota: Quota, burst: u32) -> Algorithm {
     }
 }
 
-fn verb(has_aliens: bool) -> impl Strategy<Value = Verb> {
+fn verb(drawn: Drawn) -> impl Strategy<Value = Verb> {
     let asker = move || {
         let team = prop_oneof![8 => (0..4_u8).prop_map(Some), 2 => (0..70_u8).prop_map(Some), 1 => Just(None)];
         let user = prop_oneof![3 => 0..2_u8, 1 => 0..9_u8];
-        let is_alien = prop_oneof![15 => Just(false), 1 => Just(has_aliens)];
-        let limit =
-            prop_oneof![12 => Just(None), 1 => select(vec![100, 500, 1_500]).prop_map(Some)];
+        let is_alien = prop_oneof![15 => Just(false), 1 => Just(drawn.has_aliens)];
+        let limit = prop_oneof![12 => Just(None), u32::from(drawn.has_limits) => select(vec![100, 500, 1_500]).prop_map(Some)];
         (team, user, is_alien, limit).prop_map(|(team, user, is_alien, limit)| Asker {
             team,
             user,
@@ -303,7 +328,7 @@ struct Counts {
     denied: u64,
 }
 
-fn compare(open: Open<'_>, cases: u32, (has_aliens, divides): (bool, bool)) -> Counts {
+fn compare(open: Open<'_>, cases: u32, drawn: Drawn) -> Counts {
     let config = Config {
         cases,
         max_shrink_iters: 300,
@@ -313,7 +338,7 @@ fn compare(open: Open<'_>, cases: u32, (has_aliens, divides): (bool, bool)) -> C
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let (counts, number) = (Cell::new(Counts::default()), Cell::new(0));
-    let cases = self::cases(has_aliens, divides);
+    let cases = self::cases(drawn);
     let played = TestRunner::new_with_rng(config, random).run(&cases, |case| {
         number.set(number.get() + 1);
         let mut pair = Pair::new(open, &runtime, &case, number.get());

@@ -978,7 +978,10 @@ fn what_a_guarantee_does_not_go_with_is_refused_when_built() {
     let over = |builder: LimiterBuilder| builder.policies([org(), low()]);
     let told = over(Limiter::builder()).store(SharedStore::new(OneByOne(map.clone())));
     let told = told.build().unwrap_err();
-    assert!(told.remedy().contains("several can change at once"), "{told}");
+    assert!(
+        told.remedy().contains("several can change at once"),
+        "{told}"
+    );
     let shared = over(Limiter::builder()).store(SharedStore::new(map));
     assert!(shared.build().is_ok());
 }

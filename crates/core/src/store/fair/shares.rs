@@ -195,11 +195,7 @@ impl Share {
     }
 
     /// Returns how long a refused request waits, if the limit has room for it after this time, and is as good as new after that one.
-    pub(in crate::store) fn wait(
-        &self,
-        has_room_after: Micros,
-        whole_after: Micros,
-    ) -> Micros {
+    pub(in crate::store) fn wait(&self, has_room_after: Micros, whole_after: Micros) -> Micros {
         // What others claim may grow, even if they do not ask: when one lapses, the others have larger shares.
         let of_own = self.free_after.max(has_room_after);
         let wait = match (self.is_plain(), self.is_contended) {

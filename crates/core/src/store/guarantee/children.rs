@@ -52,7 +52,9 @@ pub(in crate::store) const CLAIM: usize = 7;
 
 impl Scale {
     /// Reads it as the rule in Lua tells it.
-    pub(in crate::store) fn read([quota, size, period, guaranteed, is_window]: [u64; 5]) -> Option<Self> {
+    pub(in crate::store) fn read(
+        [quota, size, period, guaranteed, is_window]: [u64; 5],
+    ) -> Option<Self> {
         let scale = Self {
             quota: quota.try_into().ok()?,
             size: size.try_into().ok()?,
@@ -177,7 +179,14 @@ impl Child {
         let ([used_high, used_low], [backed_high, backed_low]) =
             (halves(self.used), halves(self.backed));
         let seen = self.seen.get();
-        [self.name, seen, used_high, used_low, backed_high, backed_low]
+        [
+            self.name,
+            seen,
+            used_high,
+            used_low,
+            backed_high,
+            backed_low,
+        ]
     }
 
     fn rest(&self, most: u128) -> u128 {
@@ -257,7 +266,13 @@ impl Claim {
 
     /// Returns how long a request waits, at most, that was refused while so many units were left of the level above: until its guarantee
     /// is back, until enough is there beside what the siblings may claim, or until they have lapsed.
-    pub(in crate::store) fn wait(&self, cost: u32, left: u32, now: Micros, scale: &Scale) -> Micros {
+    pub(in crate::store) fn wait(
+        &self,
+        cost: u32,
+        left: u32,
+        now: Micros,
+        scale: &Scale,
+    ) -> Micros {
         let active = self.others as usize + usize::from(self.is_of_child);
         let most = scale.most(active);
         let most_of_others = scale.units_above(most * u128::from(self.others));
@@ -330,8 +345,8 @@ impl Children {
     }
 
     /// Returns whether no child is active, so that nothing would change if all were forgotten.
-    pub(in crate::store) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
-        self.each.iter().all(|child| is_idle(child, now, scale))
+    pub(in crate::store) fn are_idle(&self, now: Micros, period: Micros) -> bool {
+        self.each.iter().all(|child| is_idle(child, now, period))
     }
 
     /// Returns what a request of this child may take, which is active from now on, if so many units are left of the level above, and
@@ -395,14 +410,26 @@ impl Children {
     }
 
     /// Adds units to what a child has used, after the fact.
-    pub(in crate::store) fn use_up(&mut self, name: u64, units: u32, now: Micros, scaled: (&Scale, usize)) {
+    pub(in crate::store) fn use_up(
+        &mut self,
+        name: u64,
+        units: u32,
+        now: Micros,
+        scaled: (&Scale, usize),
+    ) {
         self.advance(now, scaled.0);
         let place = self.find(name, scaled);
         self.charge(place, units, scaled.0);
     }
 
     /// Gives units back to a child. They are there again, so they are backed.
-    pub(in crate::store) fn give_back(&mut self, name: u64, units: u32, now: Micros, scale: &Scale) {
+    pub(in crate::store) fn give_back(
+        &mut self,
+        name: u64,
+        units: u32,
+        now: Micros,
+        scale: &Scale,
+    ) {
         self.advance(now, scale);
         let most = scale.most(self.each.len());
         if let Some(place) = self.place_of(name) {
@@ -449,7 +476,7 @@ impl Children {
         }
         let passed = u128::from(now.saturating_sub(before).get());
         let grown = scale.rate_of_each(self.each.len()) * passed;
-        self.each.retain(|child| !is_idle(child, now, scale));
+        self.each.retain(|child| !is_idle(child, now, scale.period));
         let most = scale.most(self.each.len());
         let is_new = scale.is_window && scale.window(now) > scale.window(before);
         for child in &mut self.each {
@@ -463,8 +490,8 @@ impl Children {
     }
 }
 
-fn is_idle(child: &Child, now: Micros, scale: &Scale) -> bool {
-    now.saturating_sub(child.seen) >= scale.period
+fn is_idle(child: &Child, now: Micros, period: Micros) -> bool {
+    now.saturating_sub(child.seen) >= period
 }
 
 #[cfg(test)]
@@ -526,7 +553,13 @@ mod tests {
         };
         let mut all = vec![u64::MAX];
         for name in 0..MOST as u64 {
-            all.extend(Child { name, ..largest.clone() }.words());
+            all.extend(
+                Child {
+                    name,
+                    ..largest.clone()
+                }
+                .words(),
+            );
         }
         let widest = Quota::of_micros(u32::MAX, LONGEST);
         for limit in [

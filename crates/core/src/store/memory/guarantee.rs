@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 use crate::store::Amendment;
@@ -79,6 +79,39 @@ impl Families {
             most: max_keys.div_ceil(SHARDS),
         }
     }
+
+    /// Returns the keys of which a child has asked within the last period, with the words of their children.
+    pub(super) fn each(&self, now: Micros, period: Micros) -> Vec<(u64, State)> {
+        let mut each = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let active = shard.each.iter();
+            let active = active.filter(|(_, children)| !children.are_idle(now, period));
+            let words = |children: &Children| State::from_words(&children.words());
+            each.extend(active.map(|(root, children)| (*root, words(children))));
+        }
+        each
+    }
+
+    /// Keeps the children of a key that has none yet, if there is room.
+    pub(super) fn restore(&self, root: u64, children: Children) {
+        let mut shard = self.shard(root);
+        let is_known = shard.places.contains_key(&root);
+        if is_known || shard.each.len() >= self.most || shard.children + children.len() > self.most
+        {
+            return;
+        }
+        let place = shard.each.len();
+        shard.children += children.len();
+        shard.each.push((root, children));
+        shard.places.insert(root, place);
+    }
+
+    fn shard(&self, root: u64) -> MutexGuard<'_, Shard> {
+        #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+        let shard = &self.shards[root as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Guarantee {
@@ -96,9 +129,7 @@ impl Guarantee {
         (root, child): (u64, Option<u64>),
         first: &'a Algorithm,
     ) -> Siblings<'a> {
-        #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-        let shard = &self.families.shards[root as usize % SHARDS];
-        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let shard = self.families.shard(root);
         Siblings {
             place: shard.places.get(&root).copied(),
             shard,
@@ -235,7 +266,7 @@ impl Shard {
         for _ in 0..VISITS.min(self.each.len()) {
             let last = self.each.len() - 1;
             self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
-            if self.each[self.hand].1.are_idle(now, scale) {
+            if self.each[self.hand].1.are_idle(now, scale.period) {
                 self.forget(self.hand);
             }
         }

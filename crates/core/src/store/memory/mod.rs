@@ -43,7 +43,7 @@ use self::fair::{Division, SlotDivision};
 use self::guarantee::Guarantee;
 use self::opened::Opened;
 use self::seed::Seed;
-use self::snapshot::Past;
+use self::snapshot::{Kept, Past};
 use self::tables::Tables;
 use super::{Payers, Store};
 use crate::clock::{AnyClock, Clock, SystemClock};
@@ -174,7 +174,8 @@ impl MemoryStore {
     }
 
     /// Returns the contents of this store and its clones as bytes, to be kept over a restart: for every open
-    /// policy, each key that is not as good as new, is blocked, or has an override.
+    /// policy, each key that is not as good as new, is blocked, or has an override, and what the keys below have left of what it
+    /// [guarantees](crate::Policy::guaranteed) to them.
     ///
     /// A policy is open as long as there is a limiter or a layer with it. Keep a clone of the limiter or
     /// layer until the last snapshot is taken, or the snapshot is empty: a server drops the layers of its
@@ -227,7 +228,12 @@ impl MemoryStore {
         let past = tables.past.clone();
         let open = tables.in_order().filter_map(|((policy, _), table)| {
             let counter = table.counter.upgrade()?;
-            Some((policy.clone(), table.latest, counter))
+            Some(Kept {
+                policy: policy.clone(),
+                algorithm: table.latest,
+                counter,
+                families: table.families.upgrade(),
+            })
         });
         let open: Vec<_> = open.collect();
         let blocks = tables

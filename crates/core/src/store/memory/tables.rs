@@ -36,7 +36,7 @@ pub(super) struct OpenTable {
     /// The tenants among whom its limits are divided.
     tenants: Weak<Tenants>,
     /// The children to whom its keys guarantee a part.
-    families: Weak<Families>,
+    pub(super) families: Weak<Families>,
 }
 
 #[derive(Default)]
@@ -184,6 +184,9 @@ impl Tables {
         let families = table.as_ref().and_then(|table| table.families.upgrade());
         families.unwrap_or_else(|| {
             let made = Arc::new(Families::new(max_keys));
+            if let Some(past) = &mut self.past {
+                past.restore_children((policy, algorithm), &made);
+            }
             if let Some(table) = table {
                 table.families = Arc::downgrade(&made);
             }

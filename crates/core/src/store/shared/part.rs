@@ -247,6 +247,8 @@ impl Part {
                 });
                 limit.refund(state, now, 0)
             }
+            // Without an override the debt drains as before.
+            Amendment::EndOverride if own.is_none() => return true,
             Amendment::EndOverride => {
                 own = None;
                 limit.refund(state, now, 0)

@@ -10,6 +10,9 @@
 //! - `overrides`, behind each `policy` that has overrides: the same two texts; then for each overridden key,
 //!   up to the section's end, the beginning and the end of the override (64 bits each), the limit as text,
 //!   and the key as above. Such a key is not in the section `policy`
+//! - `children`, behind each `policy` that guarantees a part of its limits to the keys of another one: the same two texts; then for each
+//!   key of which a child has asked within the last period, up to the section's end, its fingerprint, a number of words (32 bits) and the
+//!   [words of its children](crate::store::guarantee::children::Children::words), which have fingerprints as names
 
 use sha2::{Digest, Sha256};
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use self::format::{Reader, Writer};
 use super::blocks::Blocked;
+use super::guarantee::Families;
 use super::seed::Seed;
 use super::tiers::Counter;
 use super::timed::Override;
@@ -19,10 +20,18 @@ use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::error::{RestoreError, RestoreErrorKind};
 
+/// What is kept of an open policy.
+pub(super) struct Kept {
+    pub(super) policy: String,
+    pub(super) algorithm: Algorithm,
+    pub(super) counter: Arc<dyn Counter>,
+    pub(super) families: Option<Arc<Families>>,
+}
+
 /// Writes these tables, and what was restored of others.
 pub(super) fn write(
     seed: &Seed,
-    tables: &[(String, Algorithm, Arc<dyn Counter>)],
+    tables: &[Kept],
     past: Option<&Past>,
     live_blocks: &[(String, Blocked)],
     now: Micros,
@@ -38,8 +47,9 @@ pub(super) fn write(
             file.number(sample);
         }
     });
-    for (policy, algorithm, counter) in tables {
-        let counter = counter.general();
+    for kept in tables {
+        let (policy, algorithm) = (&kept.policy, &kept.algorithm);
+        let counter = kept.counter.general();
         let mut overrides = Vec::new();
         file.section("policy", |file| {
             file.text(policy);
@@ -58,7 +68,11 @@ pub(super) fn write(
             let own = own.into_iter();
             overrides.extend(own.map(|(fingerprint, (limit, state))| (fingerprint, limit, state)));
         });
-        put_overrides(&mut file, (policy, &algorithm.to_string()), &overrides);
+        let of = (policy.as_str(), &*algorithm.to_string());
+        put_overrides(&mut file, of, &overrides);
+        let families = kept.families.as_ref();
+        let children = families.map(|families| families.each(now, period_of(algorithm)));
+        put_children(&mut file, of, &children.unwrap_or_default());
     }
     for one in restored {
         one.write(&mut file, now);
@@ -99,6 +113,26 @@ fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides
     });
 }
 
+/// Writes the children of keys, which are words as a state is.
+fn put_children(file: &mut Writer, (policy, algorithm): (&str, &str), children: &[(u64, State)]) {
+    if children.is_empty() {
+        return;
+    }
+    file.section("children", |file| {
+        file.text(policy);
+        file.text(algorithm);
+        for (fingerprint, words) in children {
+            file.key(*fingerprint, words);
+        }
+    });
+}
+
+/// Returns how long a child counts that does not ask.
+fn period_of(algorithm: &Algorithm) -> Micros {
+    let (_, period, _) = algorithm.frame();
+    period.map_or(Micros::ZERO, Micros::from)
+}
+
 /// Returns the tables that were written, and the seed of their fingerprints.
 pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Past), RestoreError> {
     let mut sections = Reader::open(snapshot).map_err(RestoreError::new)?;
@@ -118,6 +152,7 @@ pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Past), RestoreError> {
             }
             "policy" => restored.push(Restored::read(section).ok_or_else(damaged)?),
             "overrides" => past::overrides(&mut restored, section).ok_or_else(damaged)?,
+            "children" => past::children(&mut restored, section).ok_or_else(damaged)?,
             "blocks" => blocks.push(blocked(section).ok_or_else(damaged)?),
             _ => {}
         }

@@ -6,11 +6,13 @@ use std::mem;
 use std::sync::Arc;
 
 use super::format::{Reader, Writer};
-use super::{Overridden, put_overrides};
+use super::{Overridden, period_of, put_children, put_overrides};
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::store::guarantee::children::Children;
 use crate::store::memory::blocks::{Blocked, Blocks};
+use crate::store::memory::guarantee::Families;
 use crate::store::memory::opening::counter_with;
 use crate::store::memory::tiers::Counter;
 use crate::store::memory::timed::Override;
@@ -26,6 +28,8 @@ pub struct Restored {
     keys: Arc<[u8]>,
     /// The bytes of the keys that have overrides.
     overrides: Arc<[u8]>,
+    /// The bytes of the keys that guarantee something to others; empty once they have been restored.
+    children: Arc<[u8]>,
 }
 
 /// The result of restoring one policy's part of a snapshot.
@@ -82,6 +86,7 @@ impl Restored {
             status: RestoreStatus::Waiting,
             keys: keys.into(),
             overrides: Arc::default(),
+            children: Arc::default(),
         })
     }
 
@@ -108,6 +113,12 @@ impl Restored {
             }
         });
         put_overrides(file, (&self.policy, &self.algorithm), &overrides);
+        let active = keys_of(&self.children).filter(|(_, words)| {
+            let children = Children::read(words.words());
+            children.is_some_and(|children| !children.are_idle(now, period_of(&algorithm)))
+        });
+        let active: Vec<_> = active.collect();
+        put_children(file, (&self.policy, &self.algorithm), &active);
     }
 
     fn is_waiting(&self) -> bool {
@@ -120,8 +131,7 @@ impl Restored {
     }
 
     fn keys(&self) -> impl Iterator<Item = (u64, State)> {
-        let mut keys = Reader::of(&self.keys);
-        std::iter::from_fn(move || keys.key())
+        keys_of(&self.keys)
     }
 
     /// Returns the overrides whose limit this version knows, and that differ from this algorithm in the limit
@@ -173,16 +183,43 @@ impl Restored {
 
 /// Adds overrides to the policy before them in the snapshot.
 pub(super) fn overrides(restored: &mut [Restored], mut section: Reader<'_>) -> Option<()> {
-    let (policy, algorithm) = (section.text()?, section.text()?);
+    let its = before(restored, &mut section)?;
     let overrides = section.rest();
     while !section.is_at_its_end() {
         overridden(&mut section)?;
     }
-    let its = |one: &&mut Restored| one.policy == policy && one.algorithm == algorithm;
-    if let Some(its) = restored.iter_mut().rev().find(its) {
+    if let Some(its) = its {
         its.overrides = overrides.into();
     }
     Some(())
+}
+
+/// Adds children to the policy before them in the snapshot.
+pub(super) fn children(restored: &mut [Restored], mut section: Reader<'_>) -> Option<()> {
+    let its = before(restored, &mut section)?;
+    let children = section.rest();
+    while !section.is_at_its_end() {
+        section.key()?;
+    }
+    if let Some(its) = its {
+        its.children = children.into();
+    }
+    Some(())
+}
+
+/// Reads the name and the algorithm of a policy, and returns what was read of it last.
+fn before<'a>(
+    restored: &'a mut [Restored],
+    section: &mut Reader<'_>,
+) -> Option<Option<&'a mut Restored>> {
+    let (policy, algorithm) = (section.text()?, section.text()?);
+    let its = |one: &&mut Restored| one.policy == policy && one.algorithm == algorithm;
+    Some(restored.iter_mut().rev().find(its))
+}
+
+fn keys_of(bytes: &[u8]) -> impl Iterator<Item = (u64, State)> {
+    let mut keys = Reader::of(bytes);
+    std::iter::from_fn(move || keys.key())
 }
 
 /// An entry as written: its limit as text, its beginning and end, and the key's fingerprint and state.
@@ -204,6 +241,7 @@ pub(in crate::store::memory) struct Past {
     blocks: Vec<(String, Blocked)>,
     revive: RestoreTable,
     block: fn(&Blocks, Blocked, Micros),
+    children: fn(&mut [Restored], (&str, &Algorithm), &Families),
 }
 
 /// Creates a table for a policy with room for this many keys, of what was restored of it.
@@ -217,6 +255,7 @@ impl Past {
             blocks,
             revive: revived,
             block: Blocks::restore,
+            children: with_children,
         }
     }
 
@@ -247,6 +286,15 @@ impl Past {
         (self.revive)(&mut self.policies, policy, bound, now)
     }
 
+    /// Adds the children to whom the keys of this policy guaranteed a part.
+    pub(in crate::store::memory) fn restore_children(
+        &mut self,
+        policy: (&str, &Algorithm),
+        families: &Families,
+    ) {
+        (self.children)(&mut self.policies, policy, families);
+    }
+
     /// Blocks the keys that were blocked under this policy.
     pub(in crate::store::memory) fn block(&mut self, policy: &str, blocks: &Blocks, now: Micros) {
         let block = self.block;
@@ -266,22 +314,8 @@ fn revived(
     now: Micros,
 ) -> Option<Arc<dyn Counter>> {
     let is_its_own = |one: &Restored| one.is_waiting() && one.policy == policy;
-    let is_same = |one: &Restored| one.its_algorithm().as_ref() == Some(algorithm);
-    let is_alike = |one: &Restored| {
-        let its = one.its_algorithm();
-        its.is_some_and(|its| algorithm.differs_in_its_limit_alone(&its))
-    };
-    // Two limiters may have policies of one name that differ in their limit.
-    let mut found = restored
-        .iter()
-        .position(|one| is_its_own(one) && is_same(one));
-    found = found.or_else(|| {
-        restored
-            .iter()
-            .position(|one| is_its_own(one) && is_alike(one))
-    });
-    if let Some(found) = found {
-        return Some(restored[found].restore_table(algorithm, bound, now));
+    if let Some(found) = nearest(restored, algorithm, is_its_own) {
+        return Some(found.restore_table(algorithm, bound, now));
     }
     for one in restored.iter_mut().filter(|one| is_its_own(one)) {
         one.status = RestoreStatus::Mismatch;
@@ -289,4 +323,37 @@ fn revived(
         warn_once_of(&UNLIKE, subject);
     }
     None
+}
+
+fn with_children(
+    restored: &mut [Restored],
+    (policy, algorithm): (&str, &Algorithm),
+    families: &Families,
+) {
+    let has_children = |one: &Restored| one.policy == policy && !one.children.is_empty();
+    let Some(found) = nearest(restored, algorithm, has_children) else {
+        return;
+    };
+    for (root, words) in keys_of(&mem::take(&mut found.children)) {
+        if let Some(children) = Children::read(words.words()) {
+            families.restore(root, children);
+        }
+    }
+}
+
+/// Returns the one of these that had this algorithm, or the same with another limit: two limiters may have policies of one name that
+/// differ in their limit.
+fn nearest<'a>(
+    restored: &'a mut [Restored],
+    algorithm: &Algorithm,
+    is_one_of_these: impl Fn(&Restored) -> bool,
+) -> Option<&'a mut Restored> {
+    let is_same = |its: &Algorithm| its == algorithm;
+    let is_alike = |its: &Algorithm| algorithm.differs_in_its_limit_alone(its);
+    let of = |is: &dyn Fn(&Algorithm) -> bool| {
+        let mut each = restored.iter();
+        each.position(|one| is_one_of_these(one) && one.its_algorithm().as_ref().is_some_and(is))
+    };
+    let found = of(&is_same).or_else(|| of(&is_alike))?;
+    restored.get_mut(found)
 }
