@@ -13,7 +13,7 @@ use tower_ratelimit::{ManualClock, MemoryStore, SharedStore};
 use tower_ratelimit_config::{Config, Explained, Format};
 
 use crate::scene::{config, get, layer, mistakes, now, send};
-use crate::support::items::Map;
+use crate::support::items::{Map, OneByOne};
 
 const FAIR: &str = r#"default_plan = "free"
 
@@ -167,7 +167,10 @@ fn a_store_in_redis_divides_limits_as_well() {
 
 #[test]
 fn a_store_of_the_program_that_divides_no_limits_is_refused() {
-    let store = SharedStore::new(Map::new(&ManualClock::new()));
+    let map = Map::new(&ManualClock::new());
+    let built = Config::builder().store(SharedStore::new(map.clone()));
+    assert!(built.parse(FAIR, Format::Toml).is_ok());
+    let store = SharedStore::new(OneByOne(map));
     let parsed = Config::builder().store(store).parse(FAIR, Format::Toml);
     let error = parsed.unwrap_err();
     assert!(error.to_string().contains("does not divide"), "{error}");

@@ -15,7 +15,7 @@ use tower_ratelimit::{
 };
 
 use crate::exchange::{Received, ask, get, now};
-use crate::support::items::Map;
+use crate::support::items::{Map, OneByOne};
 
 async fn empty(_: Request<()>) -> Result<Response<Empty<bytes::Bytes>>, Infallible> {
     Ok(Response::new(Empty::new()))
@@ -281,7 +281,7 @@ fn a_limit_of_its_own_stands_beside_the_share() {
 
 #[test]
 fn a_store_that_cannot_divide_is_refused() {
-    let store = SharedStore::new(Map::new(&ManualClock::new()));
+    let store = SharedStore::new(OneByOne(Map::new(&ManualClock::new())));
     let built = RateLimitLayer::builder()
         .policy(upstream())
         .store(store)

@@ -7,6 +7,7 @@ use proptest::test_runner::FileFailurePersistence;
 use sha2::{Digest, Sha256};
 use tower_ratelimit::error::RestoreErrorKind;
 use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::policy::Fair;
 use tower_ratelimit::store::RestoreStatus;
 use tower_ratelimit::{
     Algorithm, Decision, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
@@ -325,6 +326,40 @@ proptest! {
             prop_assert_eq!(format!("{:?}", told), format!("{:?}", expected));
         }
     }
+}
+
+/// A limit of 10 a second that tenants share.
+fn divided(store: &MemoryStore) -> LocalLimiter {
+    let bucket = TokenBucket::per_second(10);
+    let policy = Policy::new("upstream", bucket).fair(Fair::new());
+    let builder = Limiter::builder().policy(policy);
+    builder.store(store.clone()).build_local().unwrap()
+}
+
+fn share_taken(limiter: &LocalLimiter, tenant: &str) -> u32 {
+    let tenant = Key::branch(Key::GLOBAL, &[tenant.into_key()]);
+    let mut taken = 0;
+    while limiter.admit(tenant, 1).now() {
+        taken += 1;
+    }
+    taken
+}
+
+#[test]
+fn the_shares_of_tenants_are_restored() {
+    let (store, clock) = store();
+    let limiter = divided(&store);
+    let ann = Key::branch(Key::GLOBAL, &["ann".into_key()]);
+    assert!(limiter.admit(ann, 1).now());
+    assert_eq!(share_taken(&limiter, "hog"), 9);
+    clock.advance(Duration::from_millis(400));
+    let again = |store: &MemoryStore| {
+        let limiter = divided(store);
+        (share_taken(&limiter, "hog"), share_taken(&limiter, "ann"))
+    };
+    let restarted = again(&restart(&restart(&store)));
+    assert_eq!(restarted, again(&store), "as without a restart");
+    assert!(restarted.1 > 0, "{restarted:?}");
 }
 
 /// Returns a snapshot of several policies, some of whose states are long.

@@ -1,4 +1,4 @@
-//! Fair shares in Redis: one call divides a limit among tenants, as a store in memory does.
+//! Fair shares in Redis and in items: one call divides a limit among tenants, as a store in memory does.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -13,28 +13,51 @@ use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Fair, Penalty};
-use tower_ratelimit::store::Lease;
+use tower_ratelimit::store::{Lease, SharedStore};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, Gcra, LeakyBucket, Limiter, LocalLimiter, ManualClock,
     MemoryStore, Micros, Policy, RedisStore, StoreError, TokenBucket,
 };
 
 use crate::scene::{ask, calls, cluster_store, daily, patient, store, without_a_standby};
+use crate::support::items::Contested;
 use crate::support::redis::{Cluster, Server};
 use crate::without::lose;
 
 #[test]
 fn a_server_divides_as_memory_does() {
     let server = Server::start(&[]);
-    let counts = compare(&store(&server), 300);
+    let counts = compare(&over_redis(&store(&server)), 300, false);
     println!("fair shares, on a server: {counts:?}");
 }
 
 #[test]
 fn a_cluster_divides_as_memory_does() {
     let cluster = Cluster::start();
-    let counts = compare(&cluster_store(&cluster), 150);
+    let counts = compare(&over_redis(&cluster_store(&cluster)), 150, false);
     println!("fair shares, on a cluster of three primaries: {counts:?}");
+}
+
+/// Each change of the items loses once, and is applied again. An item forgets tenants of which none is active with the next write. Then virtual
+/// time counts from another moment, which is rounded otherwise: so one of them asks first.
+#[test]
+fn items_divide_as_memory_does() {
+    let over = |builder: LimiterBuilder, clock: &ManualClock| {
+        let store = SharedStore::new(Contested::new(clock));
+        builder.store(store).build().unwrap()
+    };
+    let counts = compare(&over, 500, true);
+    println!("fair shares, in items: {counts:?}");
+}
+
+/// Builds a limiter over a store with this clock.
+type Over<'a> = &'a dyn Fn(LimiterBuilder, &ManualClock) -> Limiter;
+
+fn over_redis(store: &RedisStore) -> impl Fn(LimiterBuilder, &ManualClock) -> Limiter {
+    move |builder, clock| {
+        let store = store.clone().clock(clock.clone());
+        builder.store(store).build().unwrap()
+    }
 }
 
 /// Some policies, of which the first one is divided, and what is asked of them.
@@ -49,7 +72,7 @@ struct Case {
 #[derive(Clone, Debug)]
 struct Divided {
     algorithm: Algorithm,
-    most_tenants: u32,
+    most_tenants: Option<u32>,
     active_for: Duration,
     is_soft: bool,
     has_penalty: bool,
@@ -118,7 +141,7 @@ fn divided() -> impl Strategy<Value = Divided> {
     let rarely = || prop_oneof![5 => Just(false), 1 => Just(true)];
     (
         algorithm,
-        select(vec![2, 3, 5, 1_024]),
+        select(vec![Some(2), Some(3), Some(5), None]),
         select(vec![1, 100, 1_000, 60_000]),
         (rarely(), rarely()),
     )
@@ -162,10 +185,10 @@ impl Case {
             is_soft,
             has_penalty,
         } = self.divided;
-        let fair = Fair::new()
-            .most_tenants(most_tenants)
-            .active_for(active_for)
-            .weight("pro", 4);
+        let mut fair = Fair::new().active_for(active_for).weight("pro", 4);
+        if let Some(most) = most_tenants {
+            fair = fair.most_tenants(most);
+        }
         let mut policy = Policy::new("first", algorithm).fair(fair);
         if is_soft {
             policy = policy.soft();
@@ -192,7 +215,7 @@ struct Counts {
     denied: u64,
 }
 
-fn compare(store: &RedisStore, cases: u32) -> Counts {
+fn compare(over: Over<'_>, cases: u32, asks_first: bool) -> Counts {
     let config = Config {
         cases,
         max_shrink_iters: 2_000,
@@ -204,10 +227,17 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
     let (counts, number) = (Cell::new(Counts::default()), Cell::new(0));
     let played = TestRunner::new_with_rng(config, random).run(&self::cases(), |case| {
         number.set(number.get() + 1);
-        let mut pair = Pair::new(store, &runtime, &case, number.get());
+        let mut pair = Pair::new(over, &runtime, &case, number.get());
         pair.counts = counts.get();
         for (gap, verb) in &case.steps {
             pair.clock.advance(Duration::from_micros(*gap));
+            if asks_first {
+                let asker = Asker {
+                    tenant: 0,
+                    plan: "free",
+                };
+                pair.play(&Verb::Check(asker, 0))?;
+            }
             pair.play(verb)?;
         }
         counts.set(pair.counts);
@@ -224,7 +254,7 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
 
 /// The same policies in both stores, with one clock.
 struct Pair<'a> {
-    redis: Limiter,
+    store: Limiter,
     memory: LocalLimiter,
     clock: ManualClock,
     runtime: &'a Runtime,
@@ -233,17 +263,16 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    fn new(store: &RedisStore, runtime: &'a Runtime, case: &Case, number: u64) -> Self {
+    fn new(over: Over<'_>, runtime: &'a Runtime, case: &Case, number: u64) -> Self {
         let clock = ManualClock::new();
         clock.set_micros(Micros::new(case.start));
         let memory = MemoryStore::new().clock(clock.clone());
-        let redis = case.builder().store(store.clone().clock(clock.clone()));
-        let redis = redis.build().unwrap();
+        let store = over(case.builder(), &clock);
         // The server learns the script, so that simultaneous calls are decided in their order.
-        let peeked = redis.peek(Key::branch(number, &[]), 0);
+        let peeked = store.peek(Key::branch(number, &[]), 0);
         drop(runtime.block_on(peeked.into_future()).unwrap());
         Self {
-            redis,
+            store,
             memory: case.builder().store(memory).build_local().unwrap(),
             clock,
             runtime,
@@ -264,20 +293,20 @@ impl<'a> Pair<'a> {
         match *verb {
             Verb::Check(asker, cost) => {
                 let key = self.key(asker);
-                let told = self.wait_for(self.redis.plan(asker.plan).check(key, cost));
+                let told = self.wait_for(self.store.plan(asker.plan).check(key, cost));
                 let expected = self.memory.plan(asker.plan).check(key, cost).now();
                 self.same(&told, &expected)
             }
             Verb::Peek(asker, cost) => {
                 let key = self.key(asker);
-                let told = self.wait_for(self.redis.plan(asker.plan).peek(key, cost));
+                let told = self.wait_for(self.store.plan(asker.plan).peek(key, cost));
                 let expected = self.memory.plan(asker.plan).peek(key, cost).now();
                 self.same(&told, &expected)
             }
             Verb::TakeUpTo(asker, most) => {
                 let key = self.key(asker);
-                let redis = self.redis.plan(asker.plan);
-                let (taken, told) = self.wait_for(redis.acquire_up_to(key, most));
+                let store = self.store.plan(asker.plan);
+                let (taken, told) = self.wait_for(store.acquire_up_to(key, most));
                 let memory = self.memory.plan(asker.plan);
                 let (expected, in_memory) = memory.acquire_up_to(key, most).now();
                 prop_assert_eq!(taken, expected);
@@ -286,7 +315,7 @@ impl<'a> Pair<'a> {
             Verb::Together(ref asked) => {
                 let told: Vec<Decision> = self.runtime.block_on(async {
                     let checks = asked.iter().map(|&(asker, cost)| {
-                        let limiter = self.redis.plan(asker.plan);
+                        let limiter = self.store.plan(asker.plan);
                         tokio::spawn(limiter.check(self.key(asker), cost).into_future())
                     });
                     let checks: Vec<_> = checks.collect();
@@ -304,28 +333,28 @@ impl<'a> Pair<'a> {
                 Ok(())
             }
             Verb::Refund(asker, units) => {
-                self.wait_for(self.redis.refund(self.key(asker), units));
+                self.wait_for(self.store.refund(self.key(asker), units));
                 self.memory.refund(self.key(asker), units).now();
                 Ok(())
             }
             Verb::Settle(asker, units) => {
-                self.wait_for(self.redis.settle(self.key(asker), units));
+                self.wait_for(self.store.settle(self.key(asker), units));
                 self.memory.settle(self.key(asker), units).now();
                 Ok(())
             }
             Verb::Reset(asker) => {
-                self.wait_for(self.redis.reset(self.key(asker)));
+                self.wait_for(self.store.reset(self.key(asker)));
                 self.memory.reset(self.key(asker)).now();
                 Ok(())
             }
             Verb::Block(asker, time) => {
                 let time = Duration::from_micros(time);
-                self.wait_for(self.redis.block(self.key(asker), time));
+                self.wait_for(self.store.block(self.key(asker), time));
                 self.memory.block(self.key(asker), time).now();
                 Ok(())
             }
             Verb::Unblock(asker) => {
-                let told = self.wait_for(self.redis.unblock(self.key(asker)));
+                let told = self.wait_for(self.store.unblock(self.key(asker)));
                 let expected = self.memory.unblock(self.key(asker)).now();
                 prop_assert_eq!(told, expected);
                 Ok(())
@@ -339,8 +368,8 @@ impl<'a> Pair<'a> {
     }
 
     /// Compares two decisions by their debug forms, which show every number and the time.
-    fn same(&mut self, in_redis: &Decision, in_memory: &Decision) -> Result<(), TestCaseError> {
-        prop_assert_eq!(format!("{in_redis:?}"), format!("{in_memory:?}"));
+    fn same(&mut self, told: &Decision, in_memory: &Decision) -> Result<(), TestCaseError> {
+        prop_assert_eq!(format!("{told:?}"), format!("{in_memory:?}"));
         self.counts.decisions += 1;
         self.counts.denied += u64::from(!in_memory.is_allowed());
         Ok(())

@@ -27,7 +27,7 @@ use tower_ratelimit::{
 };
 
 use super::HOUR;
-use crate::support::items::Map;
+use crate::support::items::{Map, OneByOne};
 
 fn tenant(name: impl IntoKey) -> Key {
     Key::branch(Key::GLOBAL, &[name.into_key()])
@@ -877,9 +877,16 @@ fn what_stands_beside_it_is_refused_with_a_remedy() {
     let errors = [
         (
             fair()
-                .store(SharedStore::new(Map::new(&ManualClock::new())))
+                .store(SharedStore::new(OneByOne(Map::new(&ManualClock::new()))))
                 .build(),
             "MemoryStore",
+        ),
+        (
+            Limiter::builder()
+                .policy(Policy::new("upstream", bucket).fair(Fair::new().most_tenants(65)))
+                .store(SharedStore::new(Map::new(&ManualClock::new())))
+                .build(),
+            "give at most 64",
         ),
         (
             fair()

@@ -1,5 +1,6 @@
 //! Stores over one atomic read-modify-write.
 
+mod fair;
 mod guaranteed;
 mod overriding;
 mod remembering;

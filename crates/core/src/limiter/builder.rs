@@ -403,7 +403,7 @@ impl<S: Store> LimiterBuilder<S> {
             ),
             (
                 !self.store.divides_limits(),
-                "keep the state in this process, by a `MemoryStore`, or in Redis: this store does not divide limits among tenants",
+                "keep the state in this process, by a `MemoryStore`, in Redis, or in items of which several can change at once: this store does not divide limits among tenants",
             ),
             (
                 !self.groups.is_empty(),

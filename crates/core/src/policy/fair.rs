@@ -13,7 +13,8 @@ use crate::plan::Plans;
 /// # Defaults
 ///
 /// - a tenant counts as long as it has asked within the last second
-/// - up to 1,024 tenants of a shared key are told apart; all further ones share the place of one
+/// - up to 1,024 tenants of a shared key are told apart, over a [`SharedStore`](crate::SharedStore) up to 64; all further ones share the
+///   place of one
 /// - each has the weight 1
 /// - each key is a tenant, whether anything knows it or not
 ///
@@ -30,13 +31,17 @@ use crate::plan::Plans;
 #[must_use = "it divides nothing until a policy has it"]
 pub struct Fair {
     active_for: Duration,
-    tenants: u32,
+    /// `None` stands for as many as the store has room for.
+    tenants: Option<u32>,
     weights: Vec<(String, u32)>,
     unverified_together: bool,
 }
 
 /// The most tenants that are told apart.
-const MOST_TENANTS: u32 = 1_024;
+pub(crate) const MOST_TENANTS: u32 = 1_024;
+
+/// How long a tenant may count that does not ask.
+pub(crate) const LONGEST_ACTIVE: Micros = Micros::from_secs(3_600);
 
 /// The highest weight.
 const MOST_WEIGHT: u32 = 100;
@@ -49,7 +54,7 @@ impl Fair {
     pub fn new() -> Self {
         Self {
             active_for: Duration::from_secs(1),
-            tenants: MOST_TENANTS,
+            tenants: None,
             weights: Vec::new(),
             unverified_together: false,
         }
@@ -66,9 +71,12 @@ impl Fair {
         }
     }
 
-    /// Sets how many tenants of a shared key are told apart, from 2 to 1,024.
+    /// Sets how many tenants of a shared key are told apart, from 2 to 1,024, or to 64 over a [`SharedStore`](crate::SharedStore).
     pub fn most_tenants(self, tenants: u32) -> Self {
-        Self { tenants, ..self }
+        Self {
+            tenants: Some(tenants),
+            ..self
+        }
     }
 
     /// Gives tenants of this [plan](crate::plan::Plans) a weight, from 1 to 100: the part of one of weight 4 is four times that of one of
@@ -107,9 +115,14 @@ impl Fair {
         self.active_for.into()
     }
 
-    /// Returns how many tenants are told apart.
+    /// Returns how many tenants are told apart where the store has room.
     pub(crate) fn tenants(&self) -> usize {
-        self.tenants as usize
+        self.tenants.unwrap_or(MOST_TENANTS) as usize
+    }
+
+    /// Returns how many tenants are to be told apart, if that was set.
+    pub(crate) fn given_tenants(&self) -> Option<u32> {
+        self.tenants
     }
 
     /// Returns the weight of each plan that has one.
@@ -138,15 +151,17 @@ impl Fair {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let (shortest, longest) = (Duration::from_millis(1), Duration::from_secs(3_600));
+        let (shortest, longest) = (Duration::from_millis(1), LONGEST_ACTIVE.to_duration());
         if !(shortest..=longest).contains(&self.active_for) {
             let remedy = "give a time from a millisecond to an hour";
             let given = format!("{:?}", self.active_for);
             return Err(ConfigError::new("active_for", given, remedy));
         }
-        if !(2..=MOST_TENANTS).contains(&self.tenants) {
+        if let Some(tenants) = self.tenants
+            && !(2..=MOST_TENANTS).contains(&tenants)
+        {
             let remedy = "give a number from 2 to 1024";
-            return Err(ConfigError::new("most_tenants", self.tenants, remedy));
+            return Err(ConfigError::new("most_tenants", tenants, remedy));
         }
         for (place, (plan, weight)) in self.weights.iter().enumerate() {
             if !(1..=MOST_WEIGHT).contains(weight) {

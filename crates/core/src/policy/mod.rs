@@ -33,6 +33,7 @@ use crate::quota::Quota;
 
 pub(crate) use self::demand::{Demand, NoDemand};
 pub use self::fair::Fair;
+pub(crate) use self::fair::{LONGEST_ACTIVE, MOST_TENANTS};
 pub(crate) use self::first_of::{Alternative, FirstOf, Groups};
 pub use self::heavy_hitters::TopKeys;
 pub use self::mode::{Mode, Modes};

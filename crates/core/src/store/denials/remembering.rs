@@ -27,7 +27,8 @@ use crate::store::{
 /// times can change before the first wait is over: every policy denies one unit, by a limit that is the same
 /// at all hours and is no override, the key is not blocked, and no refusals are counted for a penalty. And no other node
 /// can make the wait longer: all requests of a key have the same limit, and none is settled, unless the wait is to the end
-/// of a fixed window. A key that is guaranteed a part of a limit is active even if it is denied, so the store has to hear of it.
+/// of a fixed window. A tenant of a limit, and a key that is guaranteed a part of one, is active even if it is denied, so the store has
+/// to hear of it.
 pub(in crate::store) struct Remembering {
     backend: Arc<dyn Backend>,
     denials: Arc<DenialCache<AgingOutcome>>,
@@ -79,11 +80,12 @@ impl Remembering {
             |policy: &Policy| policy.algorithm().replenishment() == Some(Replenishment::Aligned);
         let guaranteeing = guaranteed_below(policies);
         let runs_down = |policy: &Policy| {
-            let guarantees = guaranteeing.contains_key(policy.shown_name());
+            let is_parted =
+                guaranteeing.contains_key(policy.shown_name()) || policy.fairness().is_some();
             let algorithm = policy.algorithm();
             let changes = algorithm.depends_on_a_calendar() || algorithm.limits_concurrency();
             let is_exact = is_fixed(policy) || !policy.limits_differ();
-            !changes && is_exact && !guarantees && policy.named_penalty().is_none()
+            !changes && is_exact && !is_parted && policy.named_penalty().is_none()
         };
         let is_settled =
             |policy: &Policy| (!is_fixed(policy)).then(|| AtomicBool::new(policy.is_settled()));

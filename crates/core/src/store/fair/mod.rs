@@ -2,9 +2,53 @@
 
 mod shares;
 
+use super::Amendment;
+use crate::clock::Micros;
 use crate::decision::Outcome;
 
 pub(super) use self::shares::{Scale, Share, Shares};
+
+/// How a request ends under a limit that is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Passed,
+    /// The limit alone has refused it.
+    Refused,
+    /// It takes nothing of the limit, whatever room that has.
+    Elsewhere,
+}
+
+impl Shares {
+    /// Follows the end of a request of the tenant at this place.
+    pub(super) fn conclude(&mut self, tenant: usize, ending: Ending, cost: u32, scale: &Scale) {
+        match ending {
+            Ending::Passed => self.charge(tenant, cost, scale),
+            Ending::Refused => self.refuse(tenant, cost, scale),
+            Ending::Elsewhere => self.pass_by(tenant),
+        }
+    }
+
+    /// Follows an amendment of the state of the shared key by so many units.
+    pub(super) fn amend(
+        &mut self,
+        tenant: (u64, u32),
+        (units, now): (u32, Micros),
+        amendment: Amendment,
+        scale: &Scale,
+    ) {
+        match amendment {
+            Amendment::Settle | Amendment::Add(_) => self.use_up(tenant, units, now, scale),
+            Amendment::Refund | Amendment::TakeBack(_) => self.give_back(tenant.0, units, scale),
+            Amendment::Reset => self.forgive(tenant.0),
+            Amendment::Release
+            | Amendment::GiveBack(_)
+            | Amendment::Block(_)
+            | Amendment::Unblock
+            | Amendment::Override(..)
+            | Amendment::EndOverride => {}
+        }
+    }
+}
 
 impl Share {
     /// Writes into an outcome what is left for the tenant, and how long it waits. `taken` is what this request has taken.

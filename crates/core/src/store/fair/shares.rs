@@ -16,6 +16,9 @@
 //! tenant asks, and by a hand that visits all tenants in turn, a few with each request. Until then the sum may be too large: a request may
 //! be refused for less than what is left, and nobody's claim is taken.
 //!
+//! `shares.lua` is the same rule for Redis. Items and snapshots have the tenants as [words](Shares::words), which stay the same from
+//! version to version.
+//!
 //! These are the only numbers with a fraction in a decision. They divide what the algorithm of the limit grants, in whole units, and never
 //! grant more.
 
@@ -25,7 +28,7 @@ use ahash::RandomState;
 
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::policy::{Fair, Policy};
+use crate::policy::{Fair, MOST_TENANTS, Policy};
 
 /// What the rule has to know of the shared limit and of its tenants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,6 +115,13 @@ const LATEST: f64 = (1 << 30) as f64;
 
 /// The name of all tenants together that are not told apart.
 const OTHERS: u64 = 0;
+
+/// How many words come before those of the tenants, and how many a tenant is.
+const HEAD: usize = 6;
+const WORDS: usize = 6;
+
+/// What is larger, no rule writes: it would take 10^37 settlements of four billion units.
+const LARGEST: f64 = 1e60;
 
 impl Share {
     /// The rule in Lua, for stores that run it where the state is.
@@ -234,13 +244,81 @@ impl Shares {
         self.tenants.len()
     }
 
+    /// Reads what was [written](Self::words). Numbers that no rule writes are not read.
+    pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
+        if words.is_empty() {
+            return Some(Self::default());
+        }
+        let (&[virtual_time, at, growing, still, hand, due], words) =
+            words.split_first_chunk::<HEAD>()?;
+        let (each, rest) = words.as_chunks();
+        let tenants = each.iter().map(|words| Tenant::read(*words));
+        let tenants = tenants.collect::<Option<Vec<_>>>()?;
+        let places = tenants.iter().enumerate();
+        let places = places.map(|(place, tenant)| (tenant.name, place));
+        let places: HashMap<_, _, RandomState> = places.collect();
+        let weights = |standing| {
+            let those = tenants.iter().filter(move |it| it.standing == standing);
+            those.map(|it| u64::from(it.weight)).sum()
+        };
+        let is_possible = rest.is_empty()
+            // All that are not told apart are one more.
+            && (1..=MOST_TENANTS as usize + 1).contains(&tenants.len())
+            && places.len() == tenants.len();
+        is_possible.then_some(())?;
+        Some(Self {
+            virtual_time: fraction(virtual_time)?,
+            at: Micros::new(at),
+            accruing: weights(Standing::Accruing),
+            sated: weights(Standing::Sated),
+            growing: fraction(growing)?,
+            still: fraction(still)?,
+            waiting: tenants.iter().filter(|tenant| tenant.waits).count(),
+            hand: hand.try_into().ok()?,
+            due: fraction(due)?,
+            tenants,
+            places,
+        })
+    }
+
+    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the next tenant to visit and
+    /// the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing and whether it waits,
+    /// when it has last asked, its tag, since when its claim is counted, and its part of the claims that have ended. Numbers with a
+    /// fraction are the bits of a binary64. No tenants are no words.
+    pub(in crate::store) fn words(&self) -> Vec<u64> {
+        if self.tenants.is_empty() {
+            return Vec::new();
+        }
+        let head: [u64; HEAD] = [
+            self.virtual_time.to_bits(),
+            self.at.get(),
+            self.growing.to_bits(),
+            self.still.to_bits(),
+            self.hand as u64,
+            self.due.to_bits(),
+        ];
+        let each = self.tenants.iter().flat_map(Tenant::words);
+        head.into_iter().chain(each).collect()
+    }
+
+    /// Returns when nothing would change any more if all tenants were forgotten, if none asks again.
+    pub(in crate::store) fn lapse_at(&self, scale: &Scale) -> Micros {
+        let lasts = scale.active_for.max(later(self.longest_debt()));
+        let lasts = lasts.saturating_add(Micros::new(1));
+        self.at.saturating_add(lasts.min(Micros::LONGEST))
+    }
+
     /// Returns whether nothing would change if all tenants were forgotten.
-    pub(in crate::store) fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
+    pub(in crate::store) fn are_idle(&self, now: Micros, active_for: Micros) -> bool {
         let away = now.saturating_sub(self.at);
+        away > active_for && in_micros(away) > self.longest_debt()
+    }
+
+    /// Returns the time after which no tenant has a debt, if none asks.
+    fn longest_debt(&self) -> f64 {
         let debts = self.tenants.iter().map(|it| it.debt(self.virtual_time));
         // Where nobody is active, virtual time passes as time does.
-        let longest = debts.fold(0.0, f64::max) * in_weights(self.active().max(1));
-        away > scale.active_for && in_micros(away) > longest
+        debts.fold(0.0, f64::max) * in_weights(self.active().max(1))
     }
 
     /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
@@ -597,6 +675,45 @@ impl Shares {
 }
 
 impl Tenant {
+    fn read([name, traits, seen, tag, since, still]: [u64; WORDS]) -> Option<Self> {
+        let [weight, standing, waits, 0, 0, 0, 0, 0] = traits.to_be_bytes() else {
+            return None;
+        };
+        Some(Self {
+            name,
+            weight: (weight > 0).then_some(weight.into())?,
+            standing: match standing {
+                0 => Standing::Lapsed,
+                1 => Standing::Accruing,
+                2 => Standing::Sated,
+                _ => return None,
+            },
+            tag: fraction(tag)?,
+            since: fraction(since)?,
+            still: fraction(still)?,
+            seen: Micros::new(seen),
+            waits: waits != 0,
+        })
+    }
+
+    fn words(&self) -> [u64; WORDS] {
+        let standing = match self.standing {
+            Standing::Lapsed => 0,
+            Standing::Accruing => 1,
+            Standing::Sated => 2,
+        };
+        let weight = u8::try_from(self.weight).unwrap_or(u8::MAX);
+        let traits = [weight, standing, self.waits.into(), 0, 0, 0, 0, 0];
+        [
+            self.name,
+            u64::from_be_bytes(traits),
+            self.seen.get(),
+            self.tag.to_bits(),
+            self.since.to_bits(),
+            self.still.to_bits(),
+        ]
+    }
+
     /// Returns how far the tenant is ahead of its share, in virtual time.
     fn debt(&self, virtual_time: f64) -> f64 {
         (self.tag - virtual_time).max(0.0)
@@ -614,6 +731,12 @@ impl Tenant {
         }
         (virtual_time - self.since) * f64::from(self.weight)
     }
+}
+
+fn fraction(bits: u64) -> Option<f64> {
+    let number = f64::from_bits(bits);
+    // A comparison with what is no number is false.
+    (number.abs() <= LARGEST).then_some(number)
 }
 
 #[expect(
@@ -661,5 +784,115 @@ fn later(time: f64) -> Micros {
         Micros::new(time.ceil() as u64).saturating_add(Micros::new(1))
     } else {
         Micros::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::TokenBucket;
+
+    fn scale() -> Scale {
+        let bucket = TokenBucket::per_second(10).into();
+        Scale::of(&bucket, &Fair::new()).unwrap()
+    }
+
+    fn shares() -> Shares {
+        let (mut shares, scale) = (Shares::default(), scale());
+        for (name, at) in [(7, 1_000_000), (8, 1_500_000)] {
+            let (place, _) = shares.ask((name, 4), Micros::new(at), &scale);
+            shares.charge(place, 2, &scale);
+        }
+        shares.refuse(0, 1, &scale);
+        shares
+    }
+
+    /// Nodes of different versions share items, and a snapshot outlives a release.
+    #[test]
+    fn the_words_stay_the_same_from_version_to_version() {
+        let bits = f64::to_bits;
+        let words = [
+            &[
+                bits(1_125_000.0),
+                1_500_000,
+                bits(300_000.0),
+                bits(0.0),
+                0,
+                bits(0.0),
+            ][..],
+            &[7, 0x0401_0100_0000_0000, 1_000_000],
+            &[bits(1_050_000.0), bits(1_050_000.0), bits(0.0)],
+            &[8, 0x0401_0000_0000_0000, 1_500_000],
+            &[bits(1_175_000.0), bits(1_125_000.0), bits(0.0)],
+        ];
+        let shares = shares();
+        assert_eq!(shares.words(), words.concat());
+        let read = Shares::read(&shares.words()).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{shares:?}"));
+        assert!(Shares::default().words().is_empty());
+        assert!(Shares::read(&[]).unwrap().tenants.is_empty());
+    }
+
+    /// What an item holds may be anything.
+    #[test]
+    fn words_that_no_rule_writes_are_not_read() {
+        let words = shares().words();
+        let one = HEAD + WORDS;
+        for len in 1..words.len() {
+            assert_eq!(Shares::read(&words[..len]).is_some(), len == one, "{len}");
+        }
+        let not_a_number = f64::NAN.to_bits();
+        for (at, word) in [
+            (0, not_a_number),
+            (2, f64::INFINITY.to_bits()),
+            (5, f64::MAX.to_bits()),
+            (HEAD + 1, 0x0001_0000_0000_0000),
+            (HEAD + 1, 0x0403_0000_0000_0000),
+            (HEAD + 1, 0x0401_0000_0000_0001),
+            (HEAD + 3, not_a_number),
+            (HEAD + WORDS, 7),
+        ] {
+            let mut words = words.clone();
+            words[at] = word;
+            assert!(Shares::read(&words).is_none(), "{word} at {at}");
+        }
+        let mut many = words[..HEAD].to_vec();
+        for name in 0..u64::from(MOST_TENANTS) + 2 {
+            many.push(name);
+            many.extend(&words[HEAD + 1..one]);
+        }
+        assert!(Shares::read(&many).is_none());
+        assert!(Shares::read(&many[..many.len() - WORDS]).is_some());
+    }
+
+    #[test]
+    fn the_largest_numbers_that_are_read_break_nothing() {
+        let (extremes, scale) = ([LARGEST, -LARGEST, 0.0].map(f64::to_bits), scale());
+        for [virtual_time, tag, since] in extremes
+            .into_iter()
+            .flat_map(|one| extremes.map(|two| extremes.map(|three| [one, two, three])))
+            .flatten()
+        {
+            for traits in [
+                0x6400_0000_0000_0000,
+                0x6401_0100_0000_0000,
+                0x6402_0000_0000_0000,
+            ] {
+                let head = [virtual_time, u64::MAX, tag, since, u64::MAX, tag];
+                let each = [1, 2].map(|name| [name, traits, u64::MAX, tag, since, tag]);
+                let words = [&head[..], each.as_flattened()].concat();
+                for now in [0, 1 << 53, u64::MAX].map(Micros::new) {
+                    let mut shares = Shares::read(&words).unwrap();
+                    let _ = (shares.look(1, now, &scale), shares.lapse_at(&scale));
+                    shares.use_up((1, 100), u32::MAX, now, &scale);
+                    shares.give_back(2, u32::MAX, &scale);
+                    let (place, share) = shares.ask((3, 1), now, &scale);
+                    let _ = share.wait(Micros::ZERO, Micros::ZERO);
+                    shares.charge(place, 1, &scale);
+                    shares.refuse(place, 1, &scale);
+                    shares.pass_by(place);
+                }
+            }
+        }
     }
 }

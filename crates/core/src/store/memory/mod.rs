@@ -174,8 +174,8 @@ impl MemoryStore {
     }
 
     /// Returns the contents of this store and its clones as bytes, to be kept over a restart: for every open
-    /// policy, each key that is not as good as new, is blocked, or has an override, and what the keys below have left of what it
-    /// [guarantees](crate::Policy::guaranteed) to them.
+    /// policy, each key that is not as good as new, is blocked, or has an override, what the keys below have left of what it
+    /// [guarantees](crate::Policy::guaranteed) to them, and the [shares](crate::Policy::fair) of tenants.
     ///
     /// A policy is open as long as there is a limiter or a layer with it. Keep a clone of the limiter or
     /// layer until the last snapshot is taken, or the snapshot is empty: a server drops the layers of its
@@ -233,6 +233,7 @@ impl MemoryStore {
                 algorithm: table.latest,
                 counter,
                 families: table.families.upgrade(),
+                tenants: table.tenants.upgrade(),
             })
         });
         let open: Vec<_> = open.collect();

@@ -34,7 +34,7 @@ pub(super) struct OpenTable {
     pub(super) latest: Algorithm,
     pub(super) counter: Weak<dyn Counter>,
     /// The tenants among whom its limits are divided.
-    tenants: Weak<Tenants>,
+    pub(super) tenants: Weak<Tenants>,
     /// The children to whom its keys guarantee a part.
     pub(super) families: Weak<Families>,
 }
@@ -165,6 +165,9 @@ impl Tables {
         let tenants = table.as_ref().and_then(|table| table.tenants.upgrade());
         tenants.unwrap_or_else(|| {
             let made = Arc::new(Tenants::new(max_keys));
+            if let Some(past) = &mut self.past {
+                past.restore_tenants((policy, algorithm), &made);
+            }
             if let Some(table) = table {
                 table.tenants = Arc::downgrade(&made);
             }

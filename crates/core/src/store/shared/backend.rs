@@ -11,15 +11,19 @@ use smallvec::SmallVec;
 use super::Items;
 use super::change::{Change, Changed, Verb};
 use super::guarantee::Guarantee;
+use super::others::Others;
 use super::part::{Part, Tags};
+use super::tenants::{self, Division};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
+use crate::key::Key;
 use crate::observe::StoreStats;
 use crate::policy::{NamedPenalty, Policy};
 use crate::store::allotment::Allotment;
 use crate::store::charged::cannot_have;
+use crate::store::fair::Scale;
 use crate::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Wanted};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
@@ -35,6 +39,8 @@ struct Opened {
     penalty: Option<NamedPenalty>,
     /// The policy to whose keys it guarantees something, and the units of a period.
     guaranteed: Option<(usize, u32)>,
+    /// How its limit is divided among tenants, if it is.
+    divided: Option<Scale>,
 }
 
 impl<I: Items> SharedBackend<I> {
@@ -46,6 +52,7 @@ impl<I: Items> SharedBackend<I> {
             tags: Tags::of(policy),
             penalty: policy.named_penalty(),
             guaranteed,
+            divided: division_of(policy),
         });
         Self {
             items,
@@ -69,27 +76,43 @@ impl<I: Items> SharedBackend<I> {
     }
 
     fn change(&self, charges: &[Charge], verb: Verb) -> Result<Change, StoreError> {
-        let item = |charge: &Charge| format!("trl1:{}", charge.key.name());
-        let mut names: Vec<String> = charges.iter().map(item).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut parts = SmallVec::new();
+        let mut opened = SmallVec::<[_; 8]>::new();
         for charge in charges {
-            let opened = self.policies.get(charge.policy).ok_or_else(|| {
+            let policy = self.policies.get(charge.policy).ok_or_else(|| {
                 let cause = "a charge names a policy that was not opened";
                 StoreError::new(StoreErrorKind::Misconfigured).caused_by(cause)
             })?;
+            opened.push((charge, policy, policy.items(&charge.key, verb)));
+        }
+        let names = opened.iter().flat_map(|(.., items)| items.clone());
+        let mut names: Vec<String> = names.collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut parts = SmallVec::new();
+        for (charge, opened, items) in &opened {
+            let [item, home] = items
+                .each_ref()
+                .map(|item| names.partition_point(|name| name < item));
             let limit = charge.limit.and_then(|limit| opened.algorithm.under(limit));
             let guarantee = opened.guaranteed.map(|(below, units)| {
                 let child = charges.iter().find(|other| other.policy == below);
-                Guarantee {
+                Others::Children(Guarantee {
                     tag: opened.tags.children,
                     units,
-                    child: child.map(|child| tag(&child.key.name().to_string())),
-                }
+                    child: child.map(|child| tag(child.key.name().as_ref())),
+                })
+            });
+            let division = opened.divided.map(|scale| {
+                let name = tag(charge.key.name().as_ref());
+                Others::Tenants(Division {
+                    tag: opened.tags.tenants,
+                    scale,
+                    tenant: (name, charge.weight.max(1).into()),
+                })
             });
             parts.push(Part {
-                item: names.partition_point(|name| *name < item(charge)),
+                item,
+                home,
                 policy: charge.policy,
                 algorithm: opened.algorithm,
                 limit: limit.unwrap_or(opened.algorithm),
@@ -99,10 +122,36 @@ impl<I: Items> SharedBackend<I> {
                 is_soft: charge.is_soft,
                 is_shadow: charge.is_shadow,
                 alternative: charge.alternative,
-                guarantee,
+                others: guarantee.or(division),
             });
         }
         Ok(Change::new(names, parts, verb))
+    }
+}
+
+/// Returns how the limit of a policy is divided among as many tenants as an item has room for.
+fn division_of(policy: &Policy) -> Option<Scale> {
+    let scale = Scale::of(policy.algorithm(), policy.fairness()?)?;
+    Some(Scale {
+        tenants: scale.tenants.min(tenants::MOST),
+        ..scale
+    })
+}
+
+impl Opened {
+    /// Returns the names of the items that have the state and the block of a key. They differ where tenants share a limit, of which
+    /// each is blocked by itself; an amendment is about one of them.
+    fn items(&self, key: &Key, verb: Verb) -> [String; 2] {
+        let name = |key: &Key| format!("trl1:{}", key.name());
+        if self.divided.is_none() {
+            return [name(key), name(key)];
+        }
+        let (shared, own) = (name(&key.root()), name(key));
+        match verb {
+            Verb::Amend(amendment) if !amendment.is_of_blocks() => [shared.clone(), shared],
+            Verb::Amend(_) | Verb::Refusals => [own.clone(), own],
+            Verb::Charge | Verb::Take | Verb::Peek | Verb::Outlook => [shared, own],
+        }
     }
 }
 
@@ -130,6 +179,7 @@ impl Change {
             let parts = parts.iter().filter(|part| part.item == item);
             let parts = parts.map(|part| Part {
                 item: 0,
+                home: 0,
                 ..part.clone()
             });
             Self::new(vec![name], parts.collect(), verb)
@@ -150,6 +200,7 @@ impl Tags {
             offences: tag(&format!("offences {name}")),
             own: tag(&format!("own {algorithm} {period} {slots} {name}")),
             children: tag(&format!("children {algorithm} {period} {slots} {name}")),
+            tenants: tag(&format!("tenants {algorithm} {period} {slots} {name}")),
         }
     }
 }
@@ -266,9 +317,15 @@ mod tests {
         let window = FixedWindow::per_minute(5);
         let state = by_hand("state fixed-window 60000000 0 a b");
         assert_eq!(tags("a b", window), (state, by_hand("block a b")));
-        let Tags { own, children, .. } = Tags::of(&Policy::new("a b", window));
+        let Tags {
+            own,
+            children,
+            tenants,
+            ..
+        } = Tags::of(&Policy::new("a b", window));
         assert_eq!(own, by_hand("own fixed-window 60000000 0 a b"));
         assert_eq!(children, by_hand("children fixed-window 60000000 0 a b"));
+        assert_eq!(tenants, by_hand("tenants fixed-window 60000000 0 a b"));
     }
 
     #[test]

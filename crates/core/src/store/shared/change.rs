@@ -124,7 +124,7 @@ impl Change {
         match self.verb {
             Verb::Charge | Verb::Peek | Verb::Outlook => {
                 if self.verb == Verb::Outlook {
-                    let seen = |part: &Part| KeyState::of(part, &items[part.item], now);
+                    let seen = |part: &Part| KeyState::of(part, &items, now, true);
                     let outlook = |part| seen(part).outlook(part, now);
                     keys = self.parts.iter().map(outlook).collect();
                 }
@@ -138,7 +138,7 @@ impl Change {
             }
             Verb::Refusals => {
                 let counting = self.parts.iter();
-                let counting = counting.map(|part| part.refusals(&items[part.item], now));
+                let counting = counting.map(|part| part.refusals(&items[part.home], now));
                 units = counting.sum();
             }
             Verb::Amend(amendment) => {
@@ -174,7 +174,7 @@ impl Change {
                 cost: 0,
                 ..part.clone()
             };
-            KeyState::of(&asks, &items[part.item], now)
+            KeyState::of(&asks, items, now, false)
         });
         let seen: SmallVec<[KeyState; 8]> = seen.collect();
         let gives = |part: &Part, seen: &KeyState| {
@@ -220,7 +220,7 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
     let now = outcomes.at();
     let seen = parts
         .iter()
-        .map(|part| KeyState::of(part, &items[part.item], now));
+        .map(|part| KeyState::of(part, items, now, !charges));
     let seen: SmallVec<[KeyState; 8]> = seen.collect();
     let each = || parts.iter().zip(&seen);
     let choices = each().map(|(part, _)| part.choice(each(), |part, seen| seen.passes(part)));
@@ -230,12 +230,14 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
         None => seen.passes(part),
         Some(choice) => *choice != Choice::Denies,
     });
+    let denying = each().filter(|(part, seen)| !seen.passes(part)).count();
     let waits_for_several = parts.len() > 1 || seen.iter().any(KeyState::is_blocked);
     for ((part, seen), choice) in parts.iter().zip(seen).zip(choices) {
         let is_asked = choice != Some(Choice::IsPassedOver);
-        let item = charges.then_some(&mut items[part.item]);
+        let denied_elsewhere = denying > usize::from(!seen.passes(part));
+        let items = charges.then_some(&mut *items);
         // A state that is not charged may have to be moved back.
-        let outcome = part.charge(seen, item, now, allowed && is_asked);
+        let outcome = part.charge(seen, items, now, (allowed && is_asked, denied_elsewhere));
         if is_asked {
             outcomes.push(part.policy, outcome);
         }
@@ -256,8 +258,8 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
             let then = now.saturating_add(wait);
             let mut later = Outcomes::new(then);
             for part in parts {
-                let seen = KeyState::of(part, &items[part.item], then);
-                later.push(part.policy, part.charge(seen, None, then, false));
+                let seen = KeyState::of(part, items, then, true);
+                later.push(part.policy, part.charge(seen, None, then, (false, true)));
             }
             later.set_effects(effect);
             later

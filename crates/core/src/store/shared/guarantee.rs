@@ -103,7 +103,7 @@ impl Family {
         self.allowance.tell(outcome, asked, self.now);
     }
 
-    /// Charges the child, and writes the record: who has asked is active, whether it has passed or not.
+    /// Charges the child, and writes the record.
     pub(super) fn keep(&mut self, item: &mut Item, taken: u32) {
         if let Some(child) = self.child {
             self.allowance.charge(&mut self.children, child, taken);

@@ -4,9 +4,11 @@ mod backend;
 pub(crate) mod change;
 mod guarantee;
 mod item;
+mod others;
 mod own;
 mod part;
 mod rule;
+mod tenants;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ pub use self::change::{Change, Changed, Write};
 
 use super::{Availability, NodeCount, Payers, Reply, Store};
 use crate::error::{ConfigError, StoreError};
-use crate::policy::{Policy, check_names};
+use crate::policy::{Fair, Policy, check_names};
 
 /// A remote place that several processes share and that keeps items: a value under a name, until it expires.
 /// [`SharedStore`] makes a store of it.
@@ -79,7 +81,8 @@ use crate::policy::{Policy, check_names};
 ///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and an
 ///   override 52, for as long as it lasts. A policy that [guarantees](crate::Policy::guaranteed) a part of its
 ///   limit to the keys below takes 28 more, and 48 for each of those that has asked within the last period, of
-///   which at most 256 are told apart. Writing a value that is too long for the place has to fail; a
+///   which at most 256 are told apart. A policy whose limit is [divided](crate::Policy::fair) takes 68 more, and 48
+///   for each tenant, of which at most 64 are told apart. Writing a value that is too long for the place has to fail; a
 ///   value that is cut short is damaged.
 /// - **Expiry** saves room and decides nothing: an item that outlives its time to live is read as new. An
 ///   item that is forgotten before its time counts as new, and lets more through. The conformance suite asks
@@ -112,7 +115,7 @@ pub trait Items: fmt::Debug + Send + Sync + 'static {
     /// If it is 1, requests whose policies have different keys cannot be decided, since they could not be
     /// charged all or nothing: the answer is an [`Unsupported`](crate::error::StoreErrorKind::Unsupported)
     /// error. Then building a limiter or a layer with a policy that is [guaranteed](crate::Policy::guaranteed)
-    /// a part of another one fails.
+    /// a part of another one, or whose limit is [divided](crate::Policy::fair), fails.
     fn at_once(&self) -> usize {
         usize::MAX
     }
@@ -224,6 +227,11 @@ impl<I: Items> Store for SharedStore<I> {
         }
     }
 
+    /// A shared key and a tenant of it are two items.
+    fn divides_limits(&self) -> bool {
+        self.items.at_once() > 1
+    }
+
     /// The keys of a level and of the one above are two items.
     fn keeps_guarantees(&self) -> bool {
         self.items.at_once() > 1
@@ -235,7 +243,25 @@ impl<I: Items> Store for SharedStore<I> {
 
     fn open(&self, policies: &[Policy]) -> Result<SharedBackend<I>, ConfigError> {
         check_names(policies.iter().map(Policy::name))?;
+        for fair in policies.iter().filter_map(Policy::fairness) {
+            check_tenants(fair)?;
+        }
         Ok(SharedBackend::new(Arc::clone(&self.items), policies))
+    }
+}
+
+/// Rejects more tenants than an item has room for.
+fn check_tenants(fair: &Fair) -> Result<(), ConfigError> {
+    match fair.given_tenants() {
+        Some(given) if given as usize > tenants::MOST => {
+            let remedy = format!(
+                "give at most {}, or keep the state in this process or in Redis: an item has all tenants of a shared key, and is written \
+                 whole with each request",
+                tenants::MOST
+            );
+            Err(ConfigError::new("most_tenants", given, remedy))
+        }
+        _ => Ok(()),
     }
 }
 

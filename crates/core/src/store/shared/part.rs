@@ -1,7 +1,7 @@
 //! The change to the records of one policy.
 
-use super::guarantee::{Family, Guarantee};
 use super::item::Item;
+use super::others::{Asked, Others};
 use super::own::{Own, Span};
 use super::rule;
 use crate::algorithm::{Algorithm, State};
@@ -10,13 +10,16 @@ use crate::decision::DenialEffect;
 use crate::decision::Outcome;
 use crate::policy::{Alternative, Offences, Penalty};
 use crate::store::alternatives::Choice;
+use crate::store::fair::Ending;
 use crate::store::{Amendment, KeyOutlook};
 
 /// One policy's part of a change.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// The index of the item's name.
+    /// The index of the name of the item that has the state.
     pub(super) item: usize,
+    /// The same of that which has the block: another one, if the limit is divided among tenants.
+    pub(super) home: usize,
     pub(super) policy: usize,
     /// The algorithm with the limit of the policy.
     pub(super) algorithm: Algorithm,
@@ -29,8 +32,8 @@ pub(super) struct Part {
     pub(super) is_shadow: bool,
     /// Its place among parts of which one is charged.
     pub(super) alternative: Option<Alternative>,
-    /// What the policy guarantees to the keys of the one below, if it guarantees anything.
-    pub(super) guarantee: Option<Guarantee>,
+    /// How others have a part of the limit, if they have.
+    pub(super) others: Option<Others>,
 }
 
 /// The tags of a policy's records in an item.
@@ -41,6 +44,7 @@ pub(super) struct Tags {
     pub(super) offences: u64,
     pub(super) own: u64,
     pub(super) children: u64,
+    pub(super) tenants: u64,
 }
 
 /// The state of a key under one policy, before any charge.
@@ -52,21 +56,23 @@ pub(super) struct KeyState {
     block: Option<Span>,
     /// Whether the state or the override was moved back, or the state has to be kept for longer.
     is_moved: bool,
-    /// The keys below, if a part of the limit is guaranteed to them.
-    family: Option<Family>,
+    /// The others that have a part of the limit.
+    others: Option<Asked>,
 }
 
 impl KeyState {
-    pub(super) fn of(part: &Part, item: &Item, now: Micros) -> Self {
+    /// Reads it, and makes nobody active if it only looks.
+    pub(super) fn of(part: &Part, items: &[Item], now: Micros, only_looks: bool) -> Self {
+        let item = &items[part.item];
         let mut state = part.state(item);
         let own = part.own(item, now);
         let limit = part.limit(own.as_ref());
-        let family = part.guarantee.as_ref().and_then(|guarantee| {
+        let others = part.others.as_ref().and_then(|others| {
             let (free, _) = rule::look(limit, state.clone(), now, (0, 0));
-            guarantee.ask(item, limit, (free.remaining(), now))
+            others.ask(item, limit, (free.remaining(), now), only_looks)
         });
-        let beside = family.as_ref().map_or(0, |family| family.beside(part.cost));
-        let (outcome, moved) = rule::look(limit, state.clone(), now, (part.cost, beside));
+        let needs = others.as_ref().map_or(part.cost, |it| it.needs(part.cost));
+        let (outcome, moved) = rule::look(limit, state.clone(), now, (part.cost, needs));
         let is_moved =
             moved.is_some() || own.is_some_and(|own| own.words() != *item.words(part.tags.own));
         if let Some(moved) = moved {
@@ -79,9 +85,9 @@ impl KeyState {
             outcome,
             state,
             own,
-            block: part.block_of(item, now),
+            block: part.block_of(&items[part.home], now),
             is_moved: is_moved || is_short,
-            family,
+            others,
         }
     }
 
@@ -107,16 +113,21 @@ impl KeyState {
 
     /// Returns how many units the policy grants, as long as the key is not blocked.
     pub(super) fn remaining(&self) -> u32 {
-        let granted = self.family.as_ref().map_or(u32::MAX, Family::granted);
-        self.outcome.remaining().min(granted)
+        let left = self.outcome.remaining();
+        self.others.as_ref().map_or(left, |others| others.of(left))
+    }
+
+    /// Returns whether the limit has no room for a request.
+    fn is_refused(&self, cost: u32) -> bool {
+        cost > 0 && !self.outcome.is_allowed() && !self.is_blocked()
     }
 }
 
 impl Part {
     /// Returns whether a store of this version can have written all of the item that only this part looks at.
     pub(super) fn is_legible(&self, item: &Item) -> bool {
-        let guarantee = self.guarantee.as_ref();
-        guarantee.is_none_or(|guarantee| guarantee.is_legible(item))
+        let others = self.others.as_ref();
+        others.is_none_or(|others| others.are_legible(item))
     }
 
     /// Returns whether the limit depends on the hour.
@@ -144,22 +155,23 @@ impl Part {
         }
     }
 
-    /// Writes the outcome of a request and, if all policies allow it, charges it in the item, if there is an
-    /// item to change.
+    /// Writes the outcome of a request and, if all policies allow it, charges it in the items, if there are
+    /// items to change. `denied_elsewhere` says whether another policy denies it.
     pub(super) fn charge(
         &self,
         seen: KeyState,
-        mut item: Option<&mut Item>,
+        items: Option<&mut [Item]>,
         now: Micros,
-        allowed: bool,
+        (allowed, denied_elsewhere): (bool, bool),
     ) -> Outcome {
+        let is_refused = seen.is_refused(self.cost) && !denied_elsewhere;
         let KeyState {
             mut outcome,
             mut state,
             own,
             mut block,
             is_moved,
-            mut family,
+            mut others,
         } = seen;
         let is_charged = allowed && outcome.is_allowed() && block.is_none() && self.cost > 0;
         if is_charged {
@@ -168,22 +180,28 @@ impl Part {
         let taken = if is_charged { self.cost } else { 0 };
         let was_blocked = block.is_some();
         let mut is_penalized = false;
-        if let (Some(family), Some(item)) = (&mut family, item.as_deref_mut()) {
-            family.keep(item, taken);
-        }
-        if let Some(item) = item
-            && self.cost > 0
-        {
-            if is_charged || is_moved {
-                self.keep(item, &state, own, now);
+        if let Some(items) = items {
+            if let Some(others) = &mut others {
+                let ending = match (is_charged, is_refused) {
+                    (true, _) => Ending::Passed,
+                    (false, true) => Ending::Refused,
+                    (false, false) => Ending::Elsewhere,
+                };
+                others.keep(&mut items[self.item], ending, self.cost);
             }
-            if !self.is_soft && (block.is_some() || !outcome.is_allowed()) {
-                let new = self.penalize(item, now, block);
-                is_penalized = new.is_some();
-                block = new.or(block);
+            if self.cost > 0 && (is_charged || is_moved) {
+                self.keep(&mut items[self.item], &state, own, now);
             }
-            if let Some(block) = block {
-                self.keep_block(item, block);
+            if self.cost > 0 {
+                let home = &mut items[self.home];
+                if !self.is_soft && (block.is_some() || !outcome.is_allowed()) {
+                    let new = self.penalize(home, now, block);
+                    is_penalized = new.is_some();
+                    block = new.or(block);
+                }
+                if let Some(block) = block {
+                    self.keep_block(home, block);
+                }
             }
         }
         let limit = self.limit(own.as_ref());
@@ -192,8 +210,8 @@ impl Part {
         } else if *limit != self.algorithm {
             outcome = outcome.within(limit.period());
         }
-        if let Some(family) = family.filter(|_| !was_blocked) {
-            family.tell(&mut outcome, (self.cost, taken));
+        if let Some(others) = others.filter(|_| !was_blocked) {
+            others.tell(&mut outcome, (self.cost, taken));
         }
         match block {
             Some(block) if is_penalized => outcome.penalized_for(block.left(now)),
@@ -204,8 +222,8 @@ impl Part {
 
     /// Changes the state of a key; see [`Backend::amend`](crate::store::Backend::amend).
     pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) -> bool {
-        if let Some(guarantee) = &self.guarantee {
-            guarantee.amend(item, (self.cost, now), (&self.limit, amendment));
+        if let Some(others) = self.others.filter(|_| !amendment.is_of_blocks()) {
+            others.amend(item, (self.cost, now), (&self.limit, amendment));
         }
         let mut is_done = true;
         let (mut own, state) = (self.own(item, now), self.state(item));

@@ -4,26 +4,26 @@ use crate::algorithm::{Algorithm, Fixed, State, Step, WithRule, read};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
-/// Returns the outcome of a request without a charge, which passes if so many units are left `beside` its cost. A state that no request by `now` can have left is moved
+/// Returns the outcome of a request without a charge, which passes if it `needs` no more units than are left. A state that no request by `now` can have left is moved
 /// back, and returned as it is then.
 pub(super) fn look(
     algorithm: &Algorithm,
     state: State,
     now: Micros,
-    (cost, beside): (u32, u32),
+    (cost, needs): (u32, u32),
 ) -> (Outcome, Option<State>) {
     struct Look(State, Micros, (u32, u32));
 
     impl Look {
         fn under<S: Step>(self, rule: &S) -> (Outcome, Option<State>) {
-            let Self(state, now, (cost, beside)) = self;
+            let Self(state, now, (cost, needs)) = self;
             let mut state = rule.read(state);
             let moved = rule.moved_back(&state, now);
             let is_moved = moved.is_some();
             if let Some(moved) = moved {
                 state = moved;
             }
-            let allowed = rule.allows(&state, now, cost.saturating_add(beside));
+            let allowed = rule.allows(&state, now, needs);
             let outcome = rule.outcome(&state, now, cost, allowed);
             (outcome, is_moved.then(|| rule.write(state)))
         }
@@ -41,7 +41,7 @@ pub(super) fn look(
         }
     }
 
-    algorithm.with_rule(Look(state, now, (cost, beside)))
+    algorithm.with_rule(Look(state, now, (cost, needs)))
 }
 
 /// Returns how long the state says anything. Under a limit of 0 too, where no outcome has that time: another

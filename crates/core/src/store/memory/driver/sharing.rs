@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::{Decision, Part, Probe};
 use crate::clock::Micros;
 use crate::decision::{DenialEffect, Outcomes};
-use crate::store::memory::fair::{Ending, Seat};
+use crate::store::fair::Ending;
+use crate::store::memory::fair::Seat;
 
 impl<'a> Decision<'a> {
     /// Adds a part whose limit is divided among tenants, of which this one asks. A tenant may be blocked.

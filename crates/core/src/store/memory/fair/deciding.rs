@@ -3,8 +3,9 @@
 //! A request that is within its tenant's share is decided as if nobody shared the limit, on the fast path of the table. Any other request
 //! takes the general path, as one of several policies does.
 
-use super::{Division, Ending};
+use super::Division;
 use crate::decision::Outcomes;
+use crate::store::fair::Ending;
 use crate::store::memory::backend::MemoryBackend;
 use crate::store::memory::driver::{Decision, Part, Purpose};
 use crate::store::memory::sink::OutcomeSink;

@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
-use crate::policy::Fair;
-use crate::store::fair::{Scale, Share, Shares};
+use crate::policy::{Fair, LONGEST_ACTIVE};
+use crate::store::fair::{Ending, Scale, Share, Shares};
 use crate::store::hashed::Hashed;
 use crate::store::{Amendment, TenantShare};
 
@@ -65,16 +65,6 @@ pub(super) struct Division {
     tenants: Arc<Tenants>,
 }
 
-/// How a request ends under a limit that is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    Passed,
-    /// The limit alone has refused it.
-    Refused,
-    /// It takes nothing of the limit, whatever room that has.
-    Elsewhere,
-}
-
 /// The tenants of one shared key, locked, and the one that asks.
 pub(super) struct Seat<'a> {
     shard: MutexGuard<'a, Shard<Shares>>,
@@ -97,6 +87,38 @@ impl Tenants {
             most: max_keys.div_ceil(SHARDS),
         }
     }
+
+    /// Returns the shared keys of which tenants may be active or have a debt, with the words of their tenants.
+    pub(super) fn each(&self, now: Micros) -> Vec<(u64, State)> {
+        let mut each = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let active = shard.each.iter();
+            let active = active.filter(|(_, shares)| !shares.are_idle(now, LONGEST_ACTIVE));
+            let words = |shares: &Shares| State::from_words(&shares.words());
+            each.extend(active.map(|(root, shares)| (*root, words(shares))));
+        }
+        each
+    }
+
+    /// Keeps the tenants of a shared key that has none yet, if there is room.
+    pub(super) fn restore(&self, root: u64, shares: Shares) {
+        let mut shard = self.shard(root);
+        let tenants = shard.tenants + shares.len();
+        if shard.places.contains_key(&root) || tenants > self.most {
+            return;
+        }
+        let place = shard.each.len();
+        shard.tenants = tenants;
+        shard.each.push((root, shares));
+        shard.places.insert(root, place);
+    }
+
+    fn shard(&self, root: u64) -> MutexGuard<'_, Shard<Shares>> {
+        #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
+        let shard = &self.shards[root as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Division {
@@ -115,9 +137,7 @@ impl Division {
 
     /// Locks the tenants of a shared key. The keys are fingerprints.
     pub(super) fn seat(&self, root: u64, (tenant, weight): (u64, u8)) -> Seat<'_> {
-        #[expect(clippy::cast_possible_truncation, reason = "a place in a short list")]
-        let shard = &self.tenants.shards[root as usize % SHARDS];
-        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let shard = self.tenants.shard(root);
         let of_others = shard.tenants;
         let place = shard.places.get(&root).copied();
         let own = place.map_or(0, |place| shard.each[place].1.len());
@@ -142,28 +162,17 @@ impl Division {
         &self,
         root: u64,
         (tenant, weight): (u64, u8),
-        (units, now): (u32, Micros),
+        units: (u32, Micros),
         amendment: Amendment,
     ) {
         let mut seat = self.seat(root, (tenant, weight));
-        let scale = seat.scale;
+        let (tenant, scale) = ((tenant, seat.weight), seat.scale);
+        let amend = |shares: &mut Shares| shares.amend(tenant, units, amendment, &scale);
         if matches!(amendment, Amendment::Settle | Amendment::Add(_)) {
-            return seat.use_up(units, now);
-        }
-        let Some(shares) = seat.shares() else {
-            return;
-        };
-        match amendment {
-            Amendment::Refund | Amendment::TakeBack(_) => shares.give_back(tenant, units, &scale),
-            Amendment::Reset => shares.forgive(tenant),
-            Amendment::Settle
-            | Amendment::Add(_)
-            | Amendment::Release
-            | Amendment::GiveBack(_)
-            | Amendment::Block(_)
-            | Amendment::Unblock
-            | Amendment::Override(..)
-            | Amendment::EndOverride => {}
+            let (_, now) = units;
+            seat.with_shares(now, amend);
+        } else if let Some(shares) = seat.shares() {
+            amend(shares);
         }
     }
 }
@@ -177,12 +186,6 @@ impl Seat<'_> {
         }
         self.asked
             .map_or_else(|| Share::whole(scale.limit), |(_, share)| share)
-    }
-
-    /// Adds units to what the tenant has used.
-    fn use_up(&mut self, units: u32, now: Micros) {
-        let (tenant, scale) = ((self.tenant, self.weight), self.scale);
-        self.with_shares(now, |shares| shares.use_up(tenant, units, now, &scale));
     }
 
     /// Acts on the tenants, which are kept from now on if there is room.
@@ -220,11 +223,7 @@ impl Seat<'_> {
         let (Some((tenant, _)), Some(shares)) = (asked, self.shares()) else {
             return;
         };
-        match ending {
-            Ending::Passed => shares.charge(tenant, cost, &scale),
-            Ending::Refused => shares.refuse(tenant, cost, &scale),
-            Ending::Elsewhere => shares.pass_by(tenant),
-        }
+        shares.conclude(tenant, ending, cost, &scale);
     }
 
     fn shares(&mut self) -> Option<&mut Shares> {
@@ -251,7 +250,7 @@ impl OfOneKey for Shares {
     }
 
     fn are_idle(&self, now: Micros, scale: &Scale) -> bool {
-        self.are_idle(now, scale)
+        self.are_idle(now, scale.active_for)
     }
 }
 

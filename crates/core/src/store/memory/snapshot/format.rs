@@ -13,6 +13,9 @@
 //! - `children`, behind each `policy` that guarantees a part of its limits to the keys of another one: the same two texts; then for each
 //!   key of which a child has asked within the last period, up to the section's end, its fingerprint, a number of words (32 bits) and the
 //!   [words of its children](crate::store::guarantee::children::Children::words), which have fingerprints as names
+//! - `tenants`, behind each `policy` whose limits are divided: the same two texts; then for each shared key of which tenants are active or
+//!   have a debt, up to the section's end, its fingerprint, a number of words (32 bits) and the
+//!   [words of its tenants](crate::store::fair::Shares::words), which have fingerprints as names
 
 use sha2::{Digest, Sha256};
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use self::format::{Reader, Writer};
 use super::blocks::Blocked;
+use super::fair::Tenants;
 use super::guarantee::Families;
 use super::seed::Seed;
 use super::tiers::Counter;
@@ -26,7 +27,12 @@ pub(super) struct Kept {
     pub(super) algorithm: Algorithm,
     pub(super) counter: Arc<dyn Counter>,
     pub(super) families: Option<Arc<Families>>,
+    pub(super) tenants: Option<Arc<Tenants>>,
 }
+
+/// The sections of what stands beside the states of keys.
+const CHILDREN: &str = "children";
+const TENANTS: &str = "tenants";
 
 /// Writes these tables, and what was restored of others.
 pub(super) fn write(
@@ -72,7 +78,9 @@ pub(super) fn write(
         put_overrides(&mut file, of, &overrides);
         let families = kept.families.as_ref();
         let children = families.map(|families| families.each(now, period_of(algorithm)));
-        put_children(&mut file, of, &children.unwrap_or_default());
+        put_words(&mut file, CHILDREN, of, &children.unwrap_or_default());
+        let tenants = kept.tenants.as_ref().map(|tenants| tenants.each(now));
+        put_words(&mut file, TENANTS, of, &tenants.unwrap_or_default());
     }
     for one in restored {
         one.write(&mut file, now);
@@ -113,15 +121,20 @@ fn put_overrides(file: &mut Writer, (policy, algorithm): (&str, &str), overrides
     });
 }
 
-/// Writes the children of keys, which are words as a state is.
-fn put_children(file: &mut Writer, (policy, algorithm): (&str, &str), children: &[(u64, State)]) {
-    if children.is_empty() {
+/// Writes what stands beside the states of keys, as words.
+fn put_words(
+    file: &mut Writer,
+    section: &str,
+    (policy, algorithm): (&str, &str),
+    keys: &[(u64, State)],
+) {
+    if keys.is_empty() {
         return;
     }
-    file.section("children", |file| {
+    file.section(section, |file| {
         file.text(policy);
         file.text(algorithm);
-        for (fingerprint, words) in children {
+        for (fingerprint, words) in keys {
             file.key(*fingerprint, words);
         }
     });
@@ -152,7 +165,8 @@ pub(super) fn read(snapshot: &[u8]) -> Result<(Seed, Past), RestoreError> {
             }
             "policy" => restored.push(Restored::read(section).ok_or_else(damaged)?),
             "overrides" => past::overrides(&mut restored, section).ok_or_else(damaged)?,
-            "children" => past::children(&mut restored, section).ok_or_else(damaged)?,
+            CHILDREN => past::children(&mut restored, section).ok_or_else(damaged)?,
+            TENANTS => past::tenants(&mut restored, section).ok_or_else(damaged)?,
             "blocks" => blocks.push(blocked(section).ok_or_else(damaged)?),
             _ => {}
         }

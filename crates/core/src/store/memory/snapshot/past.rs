@@ -6,12 +6,15 @@ use std::mem;
 use std::sync::Arc;
 
 use super::format::{Reader, Writer};
-use super::{Overridden, period_of, put_children, put_overrides};
+use super::{CHILDREN, Overridden, TENANTS, period_of, put_overrides, put_words};
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::diagnostics::{Diagnostic, warn_once_of};
+use crate::policy::LONGEST_ACTIVE;
+use crate::store::fair::Shares;
 use crate::store::guarantee::children::Children;
 use crate::store::memory::blocks::{Blocked, Blocks};
+use crate::store::memory::fair::Tenants;
 use crate::store::memory::guarantee::Families;
 use crate::store::memory::opening::counter_with;
 use crate::store::memory::tiers::Counter;
@@ -30,6 +33,8 @@ pub struct Restored {
     overrides: Arc<[u8]>,
     /// The bytes of the keys that guarantee something to others; empty once they have been restored.
     children: Arc<[u8]>,
+    /// The bytes of the shared keys; empty once they have been restored.
+    tenants: Arc<[u8]>,
 }
 
 /// The result of restoring one policy's part of a snapshot.
@@ -87,6 +92,7 @@ impl Restored {
             keys: keys.into(),
             overrides: Arc::default(),
             children: Arc::default(),
+            tenants: Arc::default(),
         })
     }
 
@@ -112,13 +118,20 @@ impl Restored {
                 }
             }
         });
-        put_overrides(file, (&self.policy, &self.algorithm), &overrides);
+        let of = (self.policy.as_str(), self.algorithm.as_str());
+        put_overrides(file, of, &overrides);
         let active = keys_of(&self.children).filter(|(_, words)| {
             let children = Children::read(words.words());
             children.is_some_and(|children| !children.are_idle(now, period_of(&algorithm)))
         });
         let active: Vec<_> = active.collect();
-        put_children(file, (&self.policy, &self.algorithm), &active);
+        put_words(file, CHILDREN, of, &active);
+        let active = keys_of(&self.tenants).filter(|(_, words)| {
+            let shares = Shares::read(words.words());
+            shares.is_some_and(|shares| !shares.are_idle(now, LONGEST_ACTIVE))
+        });
+        let active: Vec<_> = active.collect();
+        put_words(file, TENANTS, of, &active);
     }
 
     fn is_waiting(&self) -> bool {
@@ -182,39 +195,52 @@ impl Restored {
 }
 
 /// Adds overrides to the policy before them in the snapshot.
-pub(super) fn overrides(restored: &mut [Restored], mut section: Reader<'_>) -> Option<()> {
-    let its = before(restored, &mut section)?;
-    let overrides = section.rest();
-    while !section.is_at_its_end() {
-        overridden(&mut section)?;
-    }
-    if let Some(its) = its {
+pub(super) fn overrides(restored: &mut [Restored], section: Reader<'_>) -> Option<()> {
+    let (policy, overrides) = entries(section, |keys| overridden(keys).map(drop))?;
+    if let Some(its) = its_last(restored, policy) {
         its.overrides = overrides.into();
     }
     Some(())
 }
 
 /// Adds children to the policy before them in the snapshot.
-pub(super) fn children(restored: &mut [Restored], mut section: Reader<'_>) -> Option<()> {
-    let its = before(restored, &mut section)?;
-    let children = section.rest();
-    while !section.is_at_its_end() {
-        section.key()?;
-    }
-    if let Some(its) = its {
+pub(super) fn children(restored: &mut [Restored], section: Reader<'_>) -> Option<()> {
+    let (policy, children) = entries(section, |keys| keys.key().map(drop))?;
+    if let Some(its) = its_last(restored, policy) {
         its.children = children.into();
     }
     Some(())
 }
 
-/// Reads the name and the algorithm of a policy, and returns what was read of it last.
-fn before<'a>(
+/// Adds tenants to the policy before them in the snapshot.
+pub(super) fn tenants(restored: &mut [Restored], section: Reader<'_>) -> Option<()> {
+    let (policy, tenants) = entries(section, |keys| keys.key().map(drop))?;
+    if let Some(its) = its_last(restored, policy) {
+        its.tenants = tenants.into();
+    }
+    Some(())
+}
+
+/// Returns the name and the algorithm of a policy, and the bytes of the entries behind them, if they are whole.
+fn entries<'a>(
+    mut section: Reader<'a>,
+    read: impl Fn(&mut Reader<'a>) -> Option<()>,
+) -> Option<((&'a str, &'a str), &'a [u8])> {
+    let policy = (section.text()?, section.text()?);
+    let entries = section.rest();
+    while !section.is_at_its_end() {
+        read(&mut section)?;
+    }
+    Some((policy, entries))
+}
+
+/// Returns what was read last of this policy.
+fn its_last<'a>(
     restored: &'a mut [Restored],
-    section: &mut Reader<'_>,
-) -> Option<Option<&'a mut Restored>> {
-    let (policy, algorithm) = (section.text()?, section.text()?);
+    (policy, algorithm): (&str, &str),
+) -> Option<&'a mut Restored> {
     let its = |one: &&mut Restored| one.policy == policy && one.algorithm == algorithm;
-    Some(restored.iter_mut().rev().find(its))
+    restored.iter_mut().rev().find(its)
 }
 
 fn keys_of(bytes: &[u8]) -> impl Iterator<Item = (u64, State)> {
@@ -242,6 +268,7 @@ pub(in crate::store::memory) struct Past {
     revive: RestoreTable,
     block: fn(&Blocks, Blocked, Micros),
     children: fn(&mut [Restored], (&str, &Algorithm), &Families),
+    tenants: fn(&mut [Restored], (&str, &Algorithm), &Tenants),
 }
 
 /// Creates a table for a policy with room for this many keys, of what was restored of it.
@@ -256,6 +283,7 @@ impl Past {
             revive: revived,
             block: Blocks::restore,
             children: with_children,
+            tenants: with_tenants,
         }
     }
 
@@ -293,6 +321,15 @@ impl Past {
         families: &Families,
     ) {
         (self.children)(&mut self.policies, policy, families);
+    }
+
+    /// Adds the tenants among whom the limits of this policy were divided.
+    pub(in crate::store::memory) fn restore_tenants(
+        &mut self,
+        policy: (&str, &Algorithm),
+        tenants: &Tenants,
+    ) {
+        (self.tenants)(&mut self.policies, policy, tenants);
     }
 
     /// Blocks the keys that were blocked under this policy.
@@ -337,6 +374,22 @@ fn with_children(
     for (root, words) in keys_of(&mem::take(&mut found.children)) {
         if let Some(children) = Children::read(words.words()) {
             families.restore(root, children);
+        }
+    }
+}
+
+fn with_tenants(
+    restored: &mut [Restored],
+    (policy, algorithm): (&str, &Algorithm),
+    tenants: &Tenants,
+) {
+    let has_tenants = |one: &Restored| one.policy == policy && !one.tenants.is_empty();
+    let Some(found) = nearest(restored, algorithm, has_tenants) else {
+        return;
+    };
+    for (root, words) in keys_of(&mem::take(&mut found.tenants)) {
+        if let Some(shares) = Shares::read(words.words()) {
+            tenants.restore(root, shares);
         }
     }
 }
