@@ -14,8 +14,8 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// Building a limiter or a layer fails if the algorithm is neither a bucket nor a [`Concurrency`](crate::Concurrency), if a burst is
-    /// below 5 units, or if the store or an option of the policy does not go with it.
+    /// Building a limiter or a layer fails if the algorithm is a window or a log, if a burst is below 5 units or a queue has fewer than 4
+    /// places, or if the store or an option of the policy does not go with it.
     ///
     /// ```
     /// use tower_ratelimit::key::{IntoKey, Key};
@@ -56,8 +56,8 @@ impl Policy<Http> {
     ///
     /// # Errors
     ///
-    /// Building a layer fails if the algorithm is neither a bucket nor a [`Concurrency`](crate::Concurrency), if a burst is below 5 units,
-    /// or if the store or an option of the policy does not go with it.
+    /// Building a layer fails if the algorithm is a window or a log, if a burst is below 5 units or a queue has fewer than 4 places, or if
+    /// the store or an option of the policy does not go with it.
     ///
     /// ```
     /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};

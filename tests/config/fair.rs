@@ -1,6 +1,7 @@
 //! Fair shares in a file: the tenant, its weight, and what they do not go with.
 
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -155,6 +156,74 @@ fn what_slots_do_not_go_with_is_told_with_its_line() {
     let waits = SLOTS.replace("key =", "wait_up_to = \"1s\"\nkey =");
     let told = mistakes(&waits).join("\n");
     assert!(told.contains("`fair`"), "{told}");
+}
+
+const QUEUE: &str = r#"
+[policies.upstream]
+algorithm = "leaky-queue"
+quota = "10/second"
+places = 9
+key = "global"
+fair = { header = "x-tenant" }
+"#;
+
+/// The hog has nine requests in the queue, and that of another tenant is the second to go on.
+#[tokio::test]
+async fn tenants_are_served_in_turn_in_a_queue() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::new().clock(clock.clone());
+    let layer = config(QUEUE).layer_over(store).unwrap();
+    let went_on = Arc::<Mutex<Vec<String>>>::default();
+    let log = Arc::clone(&went_on);
+    let hello = service_fn(move |request: Request<()>| {
+        let tenant = request.headers()["x-tenant"].to_str().unwrap();
+        log.lock().unwrap().push(tenant.to_owned());
+        std::future::ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(
+            "hello",
+        ))))
+    });
+    let service = layer.layer(hello);
+    for tenant in ["hog"; 9].into_iter().chain(["ann"]) {
+        let request = get("/").header("x-tenant", tenant).body(()).unwrap();
+        tokio::spawn(service.clone().oneshot(request));
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..3 {
+        clock.advance(Duration::from_millis(100));
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(*went_on.lock().unwrap(), ["hog", "hog", "ann", "hog"]);
+}
+
+#[test]
+fn what_a_queue_does_not_go_with_is_told_with_its_line() {
+    let told = mistakes(&QUEUE.replace("= 9", "= 3")).join("\n");
+    assert!(told.contains("at least 4 places"), "{told}");
+    let waits = QUEUE.replace("key =", "wait_up_to = \"1s\"\nkey =");
+    let told = mistakes(&waits).join("\n");
+    assert!(told.contains("`fair`"), "{told}");
+    let says = config(QUEUE).understood().rows()[0].says().to_owned();
+    assert_eq!(
+        says,
+        "leaky-queue 10/second places 9, divided among tenants"
+    );
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_queue_and_slots_are_divided_in_this_process_alone() {
+    for text in [QUEUE, SLOTS] {
+        let told = mistakes(&format!(
+            "{text}\n[store]\nredis = \"redis://127.0.0.1:1\"\n"
+        ));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].contains("only the memory of this process"),
+            "{told:?}"
+        );
+    }
 }
 
 #[cfg(feature = "redis")]

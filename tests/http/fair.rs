@@ -7,11 +7,12 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::factor::{Class, Factor, FactorCell};
+use tower_ratelimit::middleware::Deadline;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Fair, Http, OnMissingKey};
 use tower_ratelimit::{
-    Concurrency, FixedWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, SharedStore,
-    TokenBucket, key,
+    Concurrency, FixedWindow, LeakyQueue, ManualClock, MemoryStore, Policy, RateLimitLayer,
+    SharedStore, TokenBucket, key,
 };
 
 use crate::exchange::{Received, ask, get, now};
@@ -229,6 +230,63 @@ fn slots_are_given_back_with_the_response() {
     let ann = ask("ann");
     assert_eq!(ann.status(), StatusCode::OK);
     assert_eq!(ann.headers()["ratelimit"], r#""reports";r=0"#);
+}
+
+/// Six requests of a hog wait, a second each. That of another tenant goes on in two seconds, and one of the hog in seven.
+#[tokio::test]
+async fn a_deadline_is_that_of_the_turn_among_tenants() {
+    let clock = ManualClock::new();
+    let queue = Policy::new("queue", LeakyQueue::per_second(1).places(20))
+        .key(key::global())
+        .fair(key::header("x-tenant"));
+    let layer = RateLimitLayer::builder()
+        .policy(queue)
+        .store(MemoryStore::new().clock(clock.clone()))
+        .build()
+        .unwrap();
+    let service = layer.layer(service_fn(empty));
+    let send = async |tenant: &str, within: Option<Duration>| {
+        let mut request = get_by([("x-tenant", tenant)]);
+        if let Some(within) = within {
+            request.extensions_mut().insert(Deadline::after(within));
+        }
+        let sent = tokio::spawn(service.clone().oneshot(request));
+        settle().await;
+        sent
+    };
+    for _ in 0..7 {
+        send("hog", None).await;
+    }
+    for (tenant, within, wait) in [("ann", 1_500, 1), ("hog", 6_500, 1)] {
+        let refused = send(tenant, Some(Duration::from_millis(within))).await;
+        let answer = refused.await.unwrap().unwrap();
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS, "{tenant}");
+        assert_eq!(
+            answer.headers()["retry-after"],
+            wait.to_string(),
+            "{tenant}"
+        );
+    }
+    let ann = send("ann", Some(Duration::from_millis(2_500))).await;
+    let hog = send("hog", Some(Duration::from_millis(8_500))).await;
+    for (seconds, are_gone) in [
+        (1, [false, false]),
+        (1, [true, false]),
+        (5, [true, false]),
+        (1, [true, true]),
+    ] {
+        clock.advance(Duration::from_secs(seconds));
+        settle().await;
+        assert_eq!([&ann, &hog].map(|sent| sent.is_finished()), are_gone);
+    }
+    assert_eq!(ann.await.unwrap().unwrap().status(), StatusCode::OK);
+}
+
+/// Lets all that can be done be done: nothing here waits for real time.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[test]

@@ -73,12 +73,17 @@ pub(super) fn check(
             "the store of the program does not divide limits among tenants; take the memory of this process or Redis, or leave `fair` out",
         );
     }
-    let of_slots = tables.iter().map(|(_, table)| table);
-    let mut of_slots = of_slots.filter(|table| table.get("concurrency").is_some());
-    if let Some(at) = of_slots.find_map(|table| table.get("fair"))
+    let is_kept_here = |name: &str| {
+        let mut named = policies.iter().filter(|policy| policy.name() == name);
+        named.any(|policy| policy.as_ref().shapes() || policy.algorithm().limits_concurrency())
+    };
+    let mut kept_here = tables.iter().filter(|(name, _)| is_kept_here(name));
+    if let Some(at) = kept_here.find_map(|(_, table)| table.get("fair"))
         && store.is_some_and(ReadStore::is_shared)
     {
-        return at.refuse("only the memory of this process divides slots among tenants; leave the table [store] out, or `fair`");
+        return at.refuse(
+            "only the memory of this process divides slots, or the places of a queue, among tenants; leave the table [store] out, or `fair`",
+        );
     }
     let Err(error) = limiter.clone().policies(policies).build() else {
         return Some(());

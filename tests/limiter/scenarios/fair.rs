@@ -21,9 +21,8 @@ use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{KeyLimits, Plan, Plans, Resolved, Resolver};
 use tower_ratelimit::policy::{Fair, Mode, Penalty};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Concurrency, ConfigError, FixedWindow, Gcra, LeakyBucket,
-    LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog,
-    TokenBucket,
+    Algorithm, AnchoredWindow, Concurrency, ConfigError, FixedWindow, Gcra, LeakyBucket, Limiter,
+    LocalLimiter, ManualClock, MemoryStore, Policy, SharedStore, SlidingLog, TokenBucket,
 };
 
 use super::HOUR;
@@ -806,11 +805,10 @@ fn refused(policy: Policy) -> ConfigError {
 
 #[test]
 fn what_cannot_be_divided_is_refused_with_a_remedy() {
-    let windows: [Algorithm; 4] = [
+    let windows: [Algorithm; 3] = [
         FixedWindow::per_minute(100).into(),
         SlidingLog::per_minute(100).into(),
         AnchoredWindow::per_minute(100).into(),
-        LeakyQueue::per_second(10).places(20).into(),
     ];
     for window in windows {
         let error = refused(policy(window)).to_string();

@@ -34,6 +34,8 @@ use crate::quota::Quota;
 ///   at most `1 + ⌊limit · x / period⌋` leave. A request of cost `c` takes `c` turns.
 /// - **Tells** a refused client how long until there is a place for it.
 ///
+/// If tenants share the queue, [`fair`](crate::Policy::fair) has a layer serve them in turn, in place of the order in which they came.
+///
 /// Turns go by the store's clock. A request that starts late, as timers and threads do, is closer to the next
 /// request. No request goes on before its turn, or before the request in front of it.
 ///

@@ -391,15 +391,19 @@ impl<S: Store> LimiterBuilder<S> {
         for fair in self.policies.iter().filter_map(Policy::fairness) {
             fair.check_plans(self.plans.as_ref())?;
         }
-        let divides_slots = self
-            .policies
-            .iter()
-            .any(|it| it.fairness().is_some() && it.algorithm().limits_concurrency());
+        let divides = |which: fn(&Policy) -> bool| {
+            let mut policies = self.policies.iter();
+            policies.any(|it| it.fairness().is_some() && which(it))
+        };
         let has_hours = self.policies.iter().any(|it| it.algorithm().has_hours());
         let unfit = [
             (
-                divides_slots && self.store.is_shared(),
+                divides(|it| it.algorithm().limits_concurrency()) && self.store.is_shared(),
                 "keep the state in this process, by a `MemoryStore`: only that divides slots among tenants",
+            ),
+            (
+                divides(Policy::shapes) && self.store.is_shared(),
+                "keep the state in this process, by a `MemoryStore`: only that divides the places of a queue among tenants",
             ),
             (
                 !self.store.divides_limits(),

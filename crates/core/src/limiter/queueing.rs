@@ -7,7 +7,7 @@ use super::{Charges, Limiter, ReservationGuard};
 use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 use crate::error::StoreError;
-use crate::line::{Free, LineOf, Lines, NoTimer, Place, Turn};
+use crate::line::{Free, LineOf, Lines, NoTimer, Place, Tenant, Turn};
 use crate::policy::Policy;
 use crate::store::{Amendment, Backend, Charge, Departure, Reply, Taken};
 
@@ -16,6 +16,8 @@ use crate::store::{Amendment, Backend, Charge, Departure, Reply, Taken};
 pub(crate) struct Queued {
     charge: Charge,
     line: LineOf,
+    /// Whose request it is, if tenants share the queue.
+    tenant: Option<Tenant>,
     place: Place,
     delay: Micros,
 }
@@ -44,7 +46,7 @@ impl Limiter {
 
     /// Returns the place of an allowed request with these charges, if there is a queue for it.
     pub(crate) fn queued(&self, charges: &[Charge], outcomes: &Outcomes) -> Option<Queued> {
-        let (queue, _) = self.policies.queue.as_ref()?;
+        let (queue, lines) = self.policies.queue.as_ref()?;
         let of_queue =
             |charge: &&Charge| charge.policy == *queue && charge.cost > 0 && !charge.is_shadow;
         let charge = *charges.iter().find(of_queue)?;
@@ -58,12 +60,19 @@ impl Limiter {
         let place = Place::new(charge.cost, moments, due);
         let line = if outcome.is_overflow() {
             LineOf::Overflow
+        } else if lines.are_shared() {
+            LineOf::Key(charge.key.root())
         } else {
             LineOf::Key(charge.key)
         };
+        let tenant = lines.are_shared().then_some(Tenant {
+            name: charge.key,
+            weight: charge.weight,
+        });
         Some(Queued {
             charge,
             line,
+            tenant,
             place: place.degraded(outcomes.is_degraded()),
             delay,
         })
@@ -72,7 +81,7 @@ impl Limiter {
     /// Returns how long this request would wait for its turn.
     pub(crate) fn wait_of(&self, queued: &Queued) -> Micros {
         match &self.policies.queue {
-            Some((_, lines)) => lines.wait(queued.line, queued.place).into(),
+            Some((_, lines)) => lines.wait(queued.line, queued.place, queued.tenant).into(),
             None => queued.delay,
         }
     }
@@ -84,7 +93,7 @@ impl Limiter {
         };
         let (limiter, of) = (self.clone(), *queued);
         let give_back = move |free| limiter.give_back(&of, Some(free));
-        let place = (of.place, of.delay.to_duration());
+        let place = (of.place, of.tenant, of.delay.to_duration());
         let turn = Turn::join(lines, of.line, place, Box::new(give_back))?;
         Ok(turn.map(|turn| turn.counted_by(self.begin_to_wait(of.charge.policy))))
     }
@@ -198,8 +207,10 @@ impl Drop for Returning {
 /// Returns the queue among these policies, by its index, and its lines.
 pub(super) fn queue(policies: &[Policy], timers: &Timers) -> Option<(usize, Arc<Lines>)> {
     let index = policies.iter().position(Policy::shapes)?;
-    Some((
-        index,
-        Arc::new(Lines::new(policies[index].name(), timers.clone())),
-    ))
+    let lines = Lines::new(policies[index].name(), timers.clone());
+    let lines = match policies[index].fairness() {
+        Some(fair) => lines.shared_by(fair.tenants()),
+        None => lines,
+    };
+    Some((index, Arc::new(lines)))
 }

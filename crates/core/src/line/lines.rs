@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::leaving::Leaving;
 use super::order::{Free, Next, Order, PATIENCE};
+use super::round::Tenant;
 use super::stretch::{Place, Stretch};
 use crate::clock::{Timer, Timers};
 use crate::key::Key;
@@ -24,6 +25,8 @@ pub(crate) struct Lines {
     /// The first number of a new line. Numbers are not reused: a request that was passed by others may still
     /// hold a number of the line before.
     numbers: AtomicU64,
+    /// How many tenants of a line are told apart, if tenants share its key.
+    tenants: Option<usize>,
 }
 
 /// Whose turns a line has: those of a key, or those of the entry that keys share for which a full store in memory
@@ -65,16 +68,30 @@ impl Lines {
             leaving: Leaving::new(policy),
             timers,
             numbers: AtomicU64::new(0),
+            tenants: None,
         }
     }
 
-    /// Returns how long a request would wait in this place.
-    pub(crate) fn wait(&self, line: LineOf, place: Place) -> Duration {
+    /// Lets the tenants of a key take turns, of which this many are told apart.
+    pub(crate) fn shared_by(self, tenants: usize) -> Self {
+        Self {
+            tenants: Some(tenants),
+            ..self
+        }
+    }
+
+    /// Returns whether tenants share the key of a line.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.tenants.is_some()
+    }
+
+    /// Returns how long a request of this tenant would wait in this place.
+    pub(crate) fn wait(&self, line: LineOf, place: Place, tenant: Option<Tenant>) -> Duration {
         let now = self.timers.now();
         let orders = self.lock();
         let due = match orders.of.get(&line) {
-            Some(order) => order.due(place, now),
-            None => self.order(now).due(place, now),
+            Some(order) => order.due(place, tenant, now),
+            None => self.order(now).due(place, tenant, now),
         };
         due.saturating_duration_since(now)
     }
@@ -84,7 +101,7 @@ impl Lines {
     pub(super) fn enter(
         &self,
         line: LineOf,
-        place: Place,
+        (place, tenant): (Place, Option<Tenant>),
         delay: Duration,
     ) -> Result<Option<Entered>, NoTimer> {
         let mut orders = self.lock();
@@ -102,7 +119,7 @@ impl Lines {
         let timer = self.timers.after(delay).ok_or(NoTimer)?;
         let now = self.timers.now();
         let (number, free) = self.change(&mut orders, line, now, |order| {
-            let number = order.join(place, now);
+            let number = order.join(place, tenant, now);
             (number, order.next_return(now))
         });
         Ok(Some(Entered {
@@ -227,6 +244,7 @@ impl Lines {
     fn order(&self, now: Instant) -> Order {
         Order::new(now, self.timers.patience(PATIENCE))
             .numbered_from(self.numbers.load(Ordering::Relaxed))
+            .shared_by(self.tenants)
     }
 
     fn lock(&self) -> MutexGuard<'_, Orders> {

@@ -4,7 +4,7 @@
 //!   requests of one key in this process in that order, since timers alone would bunch what is due within a
 //!   millisecond or so. When a request goes away before its turn, those behind it move up along the turns that the line
 //!   holds, and the turns at the end of the line are given back to the store. What the store cannot take back is spare: the
-//!   line keeps it for the next requests until it begins.
+//!   line keeps it for the next requests until it begins. If tenants share the key, a `Round` says whose request goes on next.
 //! - Under [`wait_up_to`](crate::Policy::wait_up_to), requests stand in a [`WaitQueue`], and the first of each line asks
 //!   its store again when its wait is over. [`Estimate`] computes how long a request waits beside others.
 //! - Outgoing calls stand in a [`Row`] for each key, an ordered list of requests that the wait queue uses
@@ -17,6 +17,7 @@ pub(crate) mod future;
 mod leaving;
 mod lines;
 mod order;
+mod round;
 pub(crate) mod row;
 mod stretch;
 mod turn;
@@ -28,6 +29,7 @@ pub(crate) use self::future::{Answering, Holding, LayerVerdict, PendingCall, Ver
 pub(crate) use self::leaving::Leaving;
 pub(crate) use self::lines::{LineOf, Lines, NoTimer};
 pub(crate) use self::order::Free;
+pub(crate) use self::round::Tenant;
 pub(crate) use self::row::Position;
 pub(crate) use self::stretch::Place;
 pub(crate) use self::turn::Turn;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use super::round::{Round, Tenant};
 use super::stretch::{Place, Stretch};
 use crate::clock::Micros;
 
@@ -17,6 +18,9 @@ use crate::clock::Micros;
 ///
 /// When a turn becomes free, the requests behind it move up along the turns of this line alone: the turns in
 /// between may belong to other processes.
+///
+/// If tenants share the key, their requests go on in another order, and each takes the first turns of the line then: a request
+/// exchanges its turns with those before it.
 #[derive(Debug)]
 pub(super) struct Order {
     members: VecDeque<Member>,
@@ -33,6 +37,8 @@ pub(super) struct Order {
     /// Whether the store is being asked to take turns back. What becomes free meanwhile waits for the answer,
     /// since the store may be able to take it back then.
     is_returning: bool,
+    /// Whose request goes on next, if tenants share the key.
+    round: Option<Round>,
 }
 
 #[derive(Debug)]
@@ -74,7 +80,14 @@ impl Order {
             front_since: now,
             spare: Vec::new(),
             is_returning: false,
+            round: None,
         }
+    }
+
+    /// Lets tenants take turns, of which this many are told apart.
+    pub(super) fn shared_by(self, tenants: Option<usize>) -> Self {
+        let round = tenants.map(Round::of);
+        Self { round, ..self }
     }
 
     pub(super) fn numbered_from(self, joined: u64) -> Self {
@@ -98,7 +111,7 @@ impl Order {
 
     /// Inserts a request behind all requests whose turns begin earlier. Returns its number. What it does not
     /// take of its place is free.
-    pub(super) fn join(&mut self, place: Place, now: Instant) -> u64 {
+    pub(super) fn join(&mut self, place: Place, tenant: Option<Tenant>, now: Instant) -> u64 {
         let (index, place) = self.place(place);
         let own = Stretch::all_of(place);
         let turns = if index == self.members.len() {
@@ -121,7 +134,48 @@ impl Order {
             waker: None,
         };
         self.members.insert(index, member);
+        if let (Some(round), Some(tenant)) = (&mut self.round, tenant) {
+            round.join(tenant, number, own.count());
+            self.bring_next_forward();
+        }
         number
+    }
+
+    /// Brings the request that goes on next to the front, if tenants share the key.
+    fn bring_next_forward(&mut self) {
+        let is_to_go = self.members.front().is_some_and(|front| !front.goes_on);
+        let next = self.round.as_mut().filter(|_| is_to_go);
+        if let Some(number) = next.and_then(Round::next)
+            && let Some(index) = self.index(number)
+            && index > 0
+        {
+            if self.members[index].cost() == self.members[0].cost() {
+                self.members.swap(0, index);
+                let later = mem::take(&mut self.members[0].turns);
+                self.members[0].turns = mem::replace(&mut self.members[index].turns, later);
+            } else if let Some(turns) = self.exchanged(index)
+                && let Some(member) = self.members.remove(index)
+            {
+                self.members.push_front(member);
+                for (member, turns) in self.members.iter_mut().zip(turns) {
+                    member.turns = turns;
+                }
+            }
+        }
+    }
+
+    /// Returns the turns of the members up to this one if it goes on before the others, or `None` if turns of other processes lie between
+    /// those that a request would need.
+    fn exchanged(&self, index: usize) -> Option<Vec<Turns>> {
+        let members = self.members.range(..=index);
+        let mut free: VecDeque<Stretch> = members.flat_map(|it| &it.turns).copied().collect();
+        let own = self.members.range(index..=index);
+        let later = own.chain(self.members.range(..index));
+        let turns = later.map(|member| {
+            let turns = first_of(&mut free, member.cost());
+            (cost(&turns) == member.cost()).then_some(turns)
+        });
+        turns.collect()
     }
 
     /// Returns the spare turns that a request at the end of the line can take.
@@ -218,9 +272,13 @@ impl Order {
     }
 
     /// Returns when a request in this place would go on.
-    pub(super) fn due(&self, place: Place, now: Instant) -> Instant {
+    pub(super) fn due(&self, place: Place, tenant: Option<Tenant>, now: Instant) -> Instant {
         let (index, place) = self.place(place);
         let own = Stretch::all_of(place);
+        if let (Some(round), Some(tenant)) = (&self.round, tenant) {
+            let before = round.units_before(tenant, own.count());
+            return self.due_after(before, &own, now);
+        }
         if index < self.members.len() || self.spare.is_empty() {
             return own.due();
         }
@@ -228,6 +286,19 @@ impl Order {
         free.push_back(own);
         let turns = first_of(&mut free, own.count());
         turns.first().map_or(own.due(), Stretch::due)
+    }
+
+    /// Returns when the first turn begins behind so many others, for a request with these turns.
+    fn due_after(&self, mut units: u64, own: &Stretch, now: Instant) -> Instant {
+        let waiting = self.members.iter().filter(|it| !it.goes_on);
+        let turns = waiting.flat_map(|it| &it.turns).copied();
+        for turns in turns.chain(self.usable_before(own, now)) {
+            match u32::try_from(units) {
+                Ok(units) if units < turns.count() => return turns.without_the_first(units).due(),
+                _ => units -= u64::from(turns.count()),
+            }
+        }
+        own.due()
     }
 
     /// Returns where a request with these turns stands. The beginnings of the turns decide, because threads
@@ -261,8 +332,13 @@ impl Order {
         let goes_past = due.max(self.front_since) + self.patience;
         let acts_at = if index == 0 { due } else { goes_past };
         if acts_at <= now {
-            self.members.drain(..index);
+            let passed: SmallVec<[u64; 4]> =
+                self.members.drain(..index).map(|it| it.number).collect();
             self.members[0].goes_on = true;
+            if let Some(round) = &mut self.round {
+                let gone_on = passed.into_iter().chain([number]);
+                gone_on.for_each(|number| round.leave(number, true));
+            }
             return Next::GoesOn;
         }
         let member = &mut self.members[index];
@@ -287,11 +363,15 @@ impl Order {
         };
         if !gone.goes_on {
             self.close_up(index, gone.turns, now);
+            if let Some(round) = &mut self.round {
+                round.leave(number, false);
+            }
         }
         if index > 0 {
             return (!gone.goes_on, None);
         }
         self.front_since = now;
+        self.bring_next_forward();
         let front = self.members.front_mut();
         (!gone.goes_on, front.and_then(|front| front.waker.take()))
     }
@@ -302,7 +382,7 @@ impl Order {
         let mut free: VecDeque<Stretch> = not_begun.collect();
         for member in self.members.range_mut(from..) {
             let turns = mem::take(&mut member.turns);
-            let needed = turns.iter().map(Stretch::count).sum();
+            let needed = cost(&turns);
             free.extend(turns);
             member.turns = first_of(&mut free, needed);
         }
@@ -324,6 +404,10 @@ impl Member {
         self.turns.last()
     }
 
+    fn cost(&self) -> u32 {
+        cost(&self.turns)
+    }
+
     fn goes_after(&self, turns: &Stretch) -> bool {
         let is_later = |first: &Stretch| {
             first.of().is_of_the_clock_of(turns.of()) && first.begins() > turns.begins()
@@ -339,7 +423,7 @@ impl Free {
 
     /// Returns the number of turns.
     pub(crate) fn count(&self) -> u32 {
-        self.0.iter().map(Stretch::count).sum()
+        cost(&self.0)
     }
 
     /// Returns when the first turn begins, by the clock of the store.
@@ -351,6 +435,10 @@ impl Free {
     pub(crate) fn is_degraded(&self) -> bool {
         self.0.iter().any(|turns| turns.of().is_degraded())
     }
+}
+
+fn cost(turns: &Turns) -> u32 {
+    turns.iter().map(Stretch::count).sum()
 }
 
 /// Removes the first `needed` consecutive turns. Shorter stretches before them pass unused.

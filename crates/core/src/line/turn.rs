@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::lines::{LineOf, Lines, NoTimer};
 use super::order::{Free, Next};
+use super::round::Tenant;
 use super::stretch::Place;
 use crate::clock::Timer;
 use crate::observe::Wait;
@@ -26,15 +27,15 @@ pub struct Turn {
 pub(crate) type GiveBack = Box<dyn Fn(Free) + Send + Sync>;
 
 impl Turn {
-    /// Lets a request wait in this place of a line, for `delay` or for the requests before it. Returns `None`
+    /// Lets a request of this tenant wait in this place of a line, for `delay` or for the requests before it. Returns `None`
     /// if it can go on at once. Turns that no request takes go to `give_back`, now or when this request leaves.
     pub(crate) fn join(
         lines: &Arc<Lines>,
         line: LineOf,
-        (place, delay): (Place, Duration),
+        (place, tenant, delay): (Place, Option<Tenant>, Duration),
         give_back: GiveBack,
     ) -> Result<Option<Self>, NoTimer> {
-        let Some(entered) = lines.enter(line, place, delay)? else {
+        let Some(entered) = lines.enter(line, (place, tenant), delay)? else {
             return Ok(None);
         };
         if let Some(free) = entered.free {
@@ -118,7 +119,7 @@ mod tests {
         let moments = [0, number, number + 1].map(|turn| Micros::new(100_000 * turn));
         let place = Place::new(1, moments, Instant::now() + delay);
         let line = LineOf::Key("ann".into_key());
-        let turn = Turn::join(lines, line, (place, delay), Box::new(|_| {}));
+        let turn = Turn::join(lines, line, (place, None, delay), Box::new(|_| {}));
         turn.unwrap_or_else(|_| panic!("no timer")).unwrap()
     }
 

@@ -184,7 +184,8 @@ impl Default for Fair {
 }
 
 impl Policy {
-    /// Divides the limit fairly among the tenants that ask for it.
+    /// Divides the limit fairly among the tenants that ask for it. Those whose requests wait in a [`LeakyQueue`](crate::LeakyQueue) are
+    /// served in turn.
     ///
     /// The key of a request says both: [`Key::branch`](crate::key::Key::branch) of the key that all tenants share, and of the tenant.
     pub fn fair(mut self, fair: Fair) -> Self {
@@ -219,12 +220,18 @@ impl Policy {
             Algorithm::TokenBucket(_)
                 | Algorithm::Gcra(_)
                 | Algorithm::LeakyBucket(_)
+                | Algorithm::LeakyQueue(_)
                 | Algorithm::Concurrency(_)
         );
         let (least, remedy) = if self.algorithm.limits_concurrency() {
             (
                 1,
                 "give it at least 1 slot, so that there is something to divide",
+            )
+        } else if self.shapes() {
+            (
+                LEAST_LIMIT,
+                "give it at least 4 places, so that there is something to divide",
             )
         } else {
             (
@@ -237,7 +244,7 @@ impl Policy {
             (
                 !can_be_divided,
                 "algorithm",
-                "give it a `TokenBucket`, a `Gcra`, a `LeakyBucket` or a `Concurrency`: what tenants leave of a window is known only when it ends",
+                "give it a `TokenBucket`, a `Gcra`, a `LeakyBucket`, a `LeakyQueue` or a `Concurrency`: what tenants leave of a window is known only when it ends",
             ),
             (self.algorithm.limit().unwrap_or(0) < least, "limit", remedy),
             (

@@ -1,9 +1,12 @@
 //! The order of a queue, against a model of its store.
 
+use std::collections::HashMap;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Timers;
+use crate::key::IntoKey;
 use crate::line::lines::{LineOf, Lines};
 
 /// A model of a queue as a store keeps it. Moments and intervals are fractions of a microsecond, so it is
@@ -89,14 +92,23 @@ fn place(start: Instant, turns: u32, (begins, ends): (Micros, Micros)) -> Place 
     )
 }
 
-fn run(events: &[Event], (parts, interval): (u64, u64)) {
+/// Plays the events. If there are tenants, the requests are theirs in turn, and those of each tenant go on in their order.
+fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
     let start = Instant::now();
     let mut store = Store {
         parts,
         interval,
         arrival: 1_000_000 * parts,
     };
-    let mut order = Order::new(start, PATIENCE);
+    let mut order = Order::new(start, PATIENCE).shared_by(tenants.map(|_| 1_024));
+    let of = |number: u64| {
+        let name = tenants.map(|tenants| number % tenants * (number % 7 % 2));
+        name.map(|name| Tenant {
+            name: name.into_key(),
+            weight: 1,
+        })
+    };
+    let mut last_of = HashMap::new();
     let mut others = Vec::new();
     let mut has_others = false;
     let mut sent = None;
@@ -107,7 +119,8 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
             Event::Comes(cost, here) => {
                 let charged = store.charge(cost);
                 if here {
-                    order.join(place(start, cost, charged), start);
+                    let tenant = of(order.joined);
+                    order.join(place(start, cost, charged), tenant, start);
                     free = order.next_return(start);
                 } else {
                     others.push(charged);
@@ -128,8 +141,17 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
             }
             Event::GoesOn => {
                 if let Some((number, ..)) = before.first() {
-                    order.members[0].goes_on = true;
+                    let due = order.members[0].due().unwrap();
+                    let next = order.look(*number, due, Waker::noop());
+                    assert_eq!(next, Next::GoesOn);
                     assert!(!order.leave(*number, start).0);
+                    let last = last_of.insert(of(*number).map(|it| it.name), *number);
+                    // Turns of another process may be in the way of a request that costs more.
+                    let is_in_order = last < Some(*number);
+                    assert!(
+                        is_in_order || has_others && tenants.is_some(),
+                        "{last:?} {number}"
+                    );
                 }
             }
         }
@@ -158,7 +180,11 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
             let known = before.iter().find(|(known, ..)| known == number);
             if let Some((_, known_cost, known_begins)) = known {
                 assert_eq!(cost, known_cost);
-                assert!(begins <= known_begins, "{number} goes on later than before");
+                let is_sooner = begins <= known_begins;
+                assert!(
+                    is_sooner || tenants.is_some(),
+                    "{number} goes on later than before"
+                );
             }
             let ends = begins.get() + store.lasts(*cost);
             for (other, others_end) in &others {
@@ -167,7 +193,8 @@ fn run(events: &[Event], (parts, interval): (u64, u64)) {
             }
         }
         for pair in after.windows(2) {
-            assert!(pair[0].0 < pair[1].0, "out of order: {after:?}");
+            let is_in_order = pair[0].0 < pair[1].0;
+            assert!(is_in_order || tenants.is_some(), "out of order: {after:?}");
             let spacing = pair[1].2.get() - pair[0].2.get();
             assert!(
                 spacing + 1 >= store.lasts(pair[0].1),
@@ -222,7 +249,7 @@ fn requests_that_are_decided_without_the_store_go_on_behind_those_that_wait() {
         for (clock, numbers) in [(store, 1..4), (here, 0..2), (store, 0..2)] {
             for number in numbers {
                 let is_degraded = (3..5).contains(&order.joined);
-                order.join(turn(start, clock, number, is_degraded), start);
+                order.join(turn(start, clock, number, is_degraded), None, start);
             }
         }
         let expected: Vec<_> = (0..7_u64)
@@ -246,12 +273,12 @@ fn moments_decide_under_one_clock_and_arrival_after_a_step_back() {
     let (clock, start) = (1 << 50, Instant::now());
     let mut order = Order::new(start, PATIENCE);
     for number in [1, 3, 2] {
-        order.join(turn(start, clock, number, false), start);
+        order.join(turn(start, clock, number, false), None, start);
     }
     assert_eq!(dues(&order, start), [(0, 100), (2, 200), (1, 300)]);
     // Set back by an hour, the clock tells the debt as of then.
-    order.join(turn(start, clock - 3_600_000_000, 4, false), start);
-    order.join(turn(start, clock - 3_600_000_000, 5, false), start);
+    order.join(turn(start, clock - 3_600_000_000, 4, false), None, start);
+    order.join(turn(start, clock - 3_600_000_000, 5, false), None, start);
     let expected = [(0, 100), (2, 200), (1, 300), (3, 400), (4, 500)];
     assert_eq!(dues(&order, start), expected);
 }
@@ -270,7 +297,7 @@ fn a_request_that_costs_more_does_not_reach_over_the_turns_of_another_process() 
     let mut order = Order::new(start, PATIENCE);
     // The turns 2 and 3 belong to another process.
     for (turns, first, last) in [(2, 0, 20), (3, 40, 70), (1, 70, 80)] {
-        order.join(place(turns, first, last), start);
+        order.join(place(turns, first, last), None, start);
     }
     assert_eq!(left(&mut order, 0, start), None);
     let begins: Vec<_> = members(&order)
@@ -292,15 +319,15 @@ fn a_turn_that_has_begun_goes_to_no_other_request() {
     let (clock, start) = (1 << 50, Instant::now());
     for (late, expected) in [(false, 100), (true, 300)] {
         let mut order = Order::new(start, PATIENCE);
-        order.join(turn(start, clock, 1, false), start);
+        order.join(turn(start, clock, 1, false), None, start);
         order.leave(0, start);
         let free = order.next_return(start).unwrap();
         order.answered(free, Some(false), start);
         let now = start + TURN + Duration::from_micros(u64::from(late));
         assert_eq!(order.is_over(now), late);
         let place = turn(start, clock, 3, false);
-        assert_eq!((order.due(place, now) - start).as_millis(), expected);
-        order.join(place, now);
+        assert_eq!((order.due(place, None, now) - start).as_millis(), expected);
+        order.join(place, None, now);
         assert_eq!(dues(&order, start), [(1, expected)]);
     }
     // Of five turns, two have begun.
@@ -357,7 +384,7 @@ fn turns_that_the_store_charged_after_those_of_a_request_are_not_forgotten_with_
     for (at, are_counted) in [(0, true), (1, true), (2, false)] {
         let mut order = Order::new(start, PATIENCE);
         order.free(Free::all_of(charged_at(1, 3)), start);
-        order.join(charged_at(at, 2), start);
+        order.join(charged_at(at, 2), None, start);
         assert_eq!(dues(&order, start), [(0, 200)]);
         assert_eq!(!order.spare.is_empty(), are_counted, "{at}");
 
@@ -365,7 +392,7 @@ fn turns_that_the_store_charged_after_those_of_a_request_are_not_forgotten_with_
         let line = LineOf::Overflow;
         let returning = lines.free(line, Free::all_of(charged_at(1, 4))).unwrap();
         assert!(lines.free(line, Free::all_of(charged_at(1, 3))).is_none());
-        let first = lines.enter(line, charged_at(at, 0), Duration::ZERO);
+        let first = lines.enter(line, (charged_at(at, 0), None), Duration::ZERO);
         assert!(first.is_ok_and(|entered| entered.is_none()));
         let next = lines.answered(line, returning, Some(true));
         assert_eq!(next.is_some(), are_counted, "{at}");
@@ -406,7 +433,7 @@ proptest! {
             let next = places.next();
             let is_over = next.is_none();
             match next {
-                Some((_, true, place)) => drop(order.join(place, start)),
+                Some((_, true, place)) => drop(order.join(place, None, start)),
                 Some((_, false, place)) => drop(order.free(Free::all_of(place), start)),
                 None => {}
             }
@@ -436,7 +463,7 @@ proptest! {
         events in events(false),
         interval in intervals(),
     ) {
-        run(&events, interval);
+        run(&events, interval, None);
     }
 
     #[test]
@@ -444,6 +471,67 @@ proptest! {
         events in events(true),
         interval in intervals(),
     ) {
-        run(&events, interval);
+        run(&events, interval, None);
     }
+
+    #[test]
+    fn tenants_take_the_turns_of_one_line(
+        events in any::<bool>().prop_flat_map(events),
+        interval in intervals(),
+        tenants in 1_u64..6,
+    ) {
+        run(&events, interval, Some(tenants));
+    }
+}
+
+/// A request of another tenant has the first turn behind the one that goes on next, whatever turns it was charged, and the others
+/// have those behind it. It waited behind all of them.
+#[test]
+fn a_hog_waits_behind_itself() {
+    let (clock, start) = (1 << 50, Instant::now());
+    let tenant = |name: &'static str| {
+        let name = name.into_key();
+        Some(Tenant { name, weight: 1 })
+    };
+    let place = |turns: u32, first: u64| {
+        let moments = [0, first, first + u64::from(turns)];
+        let due = start + TURN * u32::try_from(first).unwrap();
+        Place::new(
+            turns,
+            moments.map(|turn| Micros::new(clock + 100_000 * turn)),
+            due,
+        )
+    };
+    let mut order = Order::new(start, PATIENCE).shared_by(Some(1_024));
+    for number in 1..6 {
+        order.join(place(1, number), tenant("hog"), start);
+    }
+    let ann = place(3, 6);
+    assert_eq!(order.due(ann, tenant("ann"), start), start + 2 * TURN);
+    assert_eq!(order.due(ann, tenant("hog"), start), start + 6 * TURN);
+    assert_eq!(order.join(ann, tenant("ann"), start), 5);
+    let bob = place(1, 9);
+    assert_eq!(order.due(bob, tenant("bob"), start), start + 5 * TURN);
+    assert_eq!(order.due(bob, tenant("ann"), start), start + 6 * TURN);
+    let go_on = |order: &mut Order, number: u64, turn: u32| {
+        let now = start + turn * TURN;
+        let before = now - Duration::from_micros(1);
+        let look = |order: &mut Order, at| order.look(number, at, Waker::noop());
+        assert_eq!(look(order, before), Next::LooksAgain(now));
+        assert_eq!(look(order, now), Next::GoesOn);
+        order.leave(number, now);
+    };
+    go_on(&mut order, 0, 1);
+    go_on(&mut order, 5, 2);
+    let now = start + 2 * TURN;
+    assert_eq!(
+        dues(&order, start),
+        [(1, 500), (2, 600), (3, 700), (4, 800)]
+    );
+    // A request that goes away leaves its turn to the others.
+    assert_eq!(
+        left(&mut order, 2, now),
+        Some((1, Micros::new(clock + 800_000)))
+    );
+    assert_eq!(dues(&order, start), [(1, 500), (3, 600), (4, 700)]);
 }

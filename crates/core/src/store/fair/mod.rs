@@ -38,10 +38,11 @@ impl Shares {
     ) {
         match amendment {
             Amendment::Settle | Amendment::Add(_) => self.use_up(tenant, units, now, scale),
-            Amendment::Refund | Amendment::TakeBack(_) => self.give_back(tenant.0, units, scale),
+            Amendment::Refund | Amendment::TakeBack(_) | Amendment::GiveBack(_) => {
+                self.give_back(tenant.0, units, scale);
+            }
             Amendment::Reset => self.forgive(tenant.0),
             Amendment::Release
-            | Amendment::GiveBack(_)
             | Amendment::Block(_)
             | Amendment::Unblock
             | Amendment::Override(..)
@@ -55,7 +56,8 @@ impl Share {
     pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
         let left = self.of(outcome.remaining(), taken);
         if outcome.is_allowed() {
-            *outcome = outcome.with_remaining(left);
+            let delay = outcome.delay_micros();
+            *outcome = outcome.with_remaining(left).delayed(delay);
         } else if !outcome.is_blocked() && !self.is_below(cost) {
             let has_room_after = outcome.retry_micros().unwrap_or_default();
             let wait = self.wait(has_room_after, outcome.reset_micros());

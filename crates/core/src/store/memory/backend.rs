@@ -156,14 +156,20 @@ impl MemoryBackend {
                 continue;
             };
             let mut probe = self.probe(&charge.key, charge.cost);
+            // Whether turns are given back is known when the table has answered.
+            let is_of_turns = matches!(amendment, Amendment::GiveBack(_));
+            let tenant = (probe.fingerprint, charge.weight);
+            let follow = |division: &Division, root| {
+                let units = (charge.cost, self.clock.now());
+                division.amend(root, tenant, units, amendment);
+            };
             if let Some(division) = &opened.division
                 && !amendment.is_of_blocks()
             {
-                let tenant = probe.fingerprint;
                 probe = self.probe(&charge.key.root(), charge.cost);
-                let tenant = (tenant, charge.weight);
-                let units = (charge.cost, self.clock.now());
-                division.amend(probe.fingerprint, tenant, units, amendment);
+                if !is_of_turns {
+                    follow(division, probe.fingerprint);
+                }
             }
             if let Some(division) = &opened.slot_division
                 && amendment == Amendment::Release
@@ -181,6 +187,12 @@ impl MemoryBackend {
             }
             let limit = opened.limit_of(charge);
             let of_key = opened.amend(probe, limit.as_ref(), amendment, &self.clock)?;
+            if let Some(division) = &opened.division
+                && is_of_turns
+                && of_key
+            {
+                follow(division, probe.fingerprint);
+            }
             if of_key && self.has_divisions {
                 self.amend_children(charge, charges, amendment);
             }
