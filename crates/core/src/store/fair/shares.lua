@@ -224,6 +224,10 @@ function shares.advance(it, now)
     shares.begin_anew(it)
   end
   it.due = math.min(it.due + 2 + it.count * passed / it.scale.active_for, it.count)
+  if it.due >= it.count then
+    -- From the end, so that a visited tenant stands at the place of one that is forgotten, and each is visited once.
+    it.hand = 1
+  end
   local places, place = {}, it.hand
   for _ = 1, math.floor(it.due) do
     place = place > 1 and math.min(place - 1, it.count) or it.count

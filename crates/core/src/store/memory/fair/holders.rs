@@ -393,6 +393,10 @@ impl Holders {
         // Each tenant is visited as often as it may lapse.
         let all = in_slots(self.tenants.len() as u64);
         self.due = (self.due + VISITS + all * passed / in_micros(scale.active_for)).min(all);
+        if self.due >= all {
+            // From the end, so that a visited tenant stands at the place of one that is forgotten, and each is visited once.
+            self.hand = 0;
+        }
         while self.due >= 1.0 && !self.tenants.is_empty() {
             self.due -= 1.0;
             let last = self.tenants.len() - 1;
