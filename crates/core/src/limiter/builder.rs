@@ -391,18 +391,18 @@ impl<S: Store> LimiterBuilder<S> {
         for fair in self.policies.iter().filter_map(Policy::fairness) {
             fair.check_plans(self.plans.as_ref())?;
         }
-        let divides = |which: fn(&Policy) -> bool| {
+        let is_any = |which: fn(&Policy) -> bool| {
             let mut policies = self.policies.iter();
             policies.any(|it| it.fairness().is_some() && which(it))
         };
         let has_hours = self.policies.iter().any(|it| it.algorithm().has_hours());
         let unfit = [
             (
-                divides(|it| it.algorithm().limits_concurrency()) && self.store.is_shared(),
+                is_any(|it| it.algorithm().limits_concurrency()) && self.store.is_shared(),
                 "keep the state in this process, by a `MemoryStore`: only that divides slots among tenants",
             ),
             (
-                divides(Policy::shapes) && self.store.is_shared(),
+                is_any(Policy::shapes) && self.store.is_shared(),
                 "keep the state in this process, by a `MemoryStore`: only that divides the places of a queue among tenants",
             ),
             (
