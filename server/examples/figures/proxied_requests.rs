@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::env;
+use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -149,10 +150,7 @@ async fn flood(folder: &Path) -> Result<(), Failure> {
             part.await??;
         }
         begun = until;
-        println!(
-            "| {until} | {:.1} MB |",
-            server.process.memory()? as f64 / 1e6
-        );
+        println!("| {until} | {} kB |", server.process.memory()? / 1_000);
     }
     Ok(())
 }
@@ -168,9 +166,10 @@ async fn ask_about(server: SocketAddr, first: u32, addresses: u32) -> Result<(),
         let these = AT_ONCE.min(end - next);
         for address in next..next + these {
             let client = Ipv4Addr::from_bits(address + (11 << 24));
-            requests += &format!(
+            write!(
+                requests,
                 "GET /_limit/check HTTP/1.1\r\nhost: a\r\nx-forwarded-for: {client}\r\n\r\n"
-            );
+            )?;
         }
         next += these;
         stream.write_all(requests.as_bytes()).await?;
@@ -306,7 +305,7 @@ fn wrk(server: SocketAddr, seconds: &str) -> Result<Seen, Failure> {
         let line = told
             .lines()
             .find(|line| line.trim_start().starts_with(word));
-        let rest = line.and_then(|line| line.trim_start().split_whitespace().nth(1));
+        let rest = line.and_then(|line| line.split_whitespace().nth(1));
         rest.map(str::to_owned)
             .ok_or_else(|| format!("no {word} in {told}"))
     };
