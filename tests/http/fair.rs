@@ -245,6 +245,10 @@ async fn a_deadline_is_that_of_the_turn_among_tenants() {
         .build()
         .unwrap();
     let service = layer.layer(service_fn(empty));
+    #[expect(
+        clippy::async_yields_async,
+        reason = "whether it has ended is looked at later"
+    )]
     let send = async |tenant: &str, within: Option<Duration>| {
         let mut request = get_by([("x-tenant", tenant)]);
         if let Some(within) = within {
@@ -277,7 +281,10 @@ async fn a_deadline_is_that_of_the_turn_among_tenants() {
     ] {
         clock.advance(Duration::from_secs(seconds));
         settle().await;
-        assert_eq!([&ann, &hog].map(|sent| sent.is_finished()), are_gone);
+        assert_eq!(
+            [&ann, &hog].map(tokio::task::JoinHandle::is_finished),
+            are_gone
+        );
     }
     assert_eq!(ann.await.unwrap().unwrap().status(), StatusCode::OK);
 }

@@ -115,9 +115,12 @@ impl Scene {
             |refused| Ok::<_, Infallible>(Ended::Refused(refused.retry_after())),
         );
         let layer = layer.cost(|job: &Job| job.cost).plan(|job| Some(job.plan));
-        let (clock, start) = (self.clock.clone(), self.clock_now() - self.now);
+        let (clock, start) = (
+            self.clock.clone(),
+            self.clock_now().saturating_sub(self.now),
+        );
         let went_on = move |_: Job| {
-            let now = clock.now().to_duration() - start;
+            let now = clock.now().to_duration().saturating_sub(start);
             std::future::ready(Ok::<_, Infallible>(Ended::WentOn(now)))
         };
         let ended = Arc::clone(&self.ended);
@@ -158,7 +161,7 @@ impl Scene {
 
     fn step_to(&mut self, then: Duration) {
         while self.now < then {
-            let step = (then - self.now).min(MILLISECOND);
+            let step = then.saturating_sub(self.now).min(MILLISECOND);
             self.clock.advance(step);
             self.now += step;
             self.run();
