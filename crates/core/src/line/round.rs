@@ -239,11 +239,11 @@ mod tests {
             };
             let mut sent = vec![0; askers.len()];
             let mut of = HashMap::new();
-            for place in 0..askers.len() {
+            for (place, sent) in sent.iter_mut().enumerate() {
                 // So many wait that none is ever without a request.
                 for _ in 0..3 {
-                    of.insert(join(&mut round, place, sent[place]), place);
-                    sent[place] += 1;
+                    of.insert(join(&mut round, place, *sent), place);
+                    *sent += 1;
                 }
             }
             let mut used = vec![0.0; askers.len()];

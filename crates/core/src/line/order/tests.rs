@@ -92,6 +92,34 @@ fn place(start: Instant, turns: u32, (begins, ends): (Micros, Micros)) -> Place 
     )
 }
 
+/// Asserts that spare turns are behind those of all members, and none is of another process.
+fn spare_turns_are_behind(
+    order: &Order,
+    members: &[(u64, u32, Micros)],
+    others: &[(Micros, Micros)],
+) {
+    for spare in &order.spare {
+        assert!(
+            members.iter().all(|it| it.2 <= spare.begins()),
+            "a spare turn before a request"
+        );
+        for (other, others_end) in others {
+            let is_apart = others_end.get() <= spare.begins().get() + 1
+                || spare.ends().get() <= other.get() + 1;
+            assert!(is_apart, "a spare turn is one of another process");
+        }
+    }
+}
+
+/// Returns whose the request of this number is, if there are so many tenants.
+fn tenant_of(number: u64, tenants: Option<u64>) -> Option<Tenant> {
+    let name = tenants.map(|tenants| number % tenants * (number % 7 % 2));
+    name.map(|name| Tenant {
+        name: name.into_key(),
+        weight: 1,
+    })
+}
+
 /// Plays the events. If there are tenants, the requests are theirs in turn, and those of each tenant go on in their order.
 fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
     let start = Instant::now();
@@ -101,13 +129,6 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
         arrival: 1_000_000 * parts,
     };
     let mut order = Order::new(start, PATIENCE).shared_by(tenants.map(|_| 1_024));
-    let of = |number: u64| {
-        let name = tenants.map(|tenants| number % tenants * (number % 7 % 2));
-        name.map(|name| Tenant {
-            name: name.into_key(),
-            weight: 1,
-        })
-    };
     let mut last_of = HashMap::new();
     let mut others = Vec::new();
     let mut has_others = false;
@@ -119,7 +140,7 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
             Event::Comes(cost, here) => {
                 let charged = store.charge(cost);
                 if here {
-                    let tenant = of(order.joined);
+                    let tenant = tenant_of(order.joined, tenants);
                     order.join(place(start, cost, charged), tenant, start);
                     free = order.next_return(start);
                 } else {
@@ -145,7 +166,8 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
                     let next = order.look(*number, due, Waker::noop());
                     assert_eq!(next, Next::GoesOn);
                     assert!(!order.leave(*number, start).0);
-                    let last = last_of.insert(of(*number).map(|it| it.name), *number);
+                    let last =
+                        last_of.insert(tenant_of(*number, tenants).map(|it| it.name), *number);
                     // Turns of another process may be in the way of a request that costs more.
                     let is_in_order = last < Some(*number);
                     assert!(
@@ -165,17 +187,7 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
             sent = Some((free, are_given_back));
         }
         let after = members(&order);
-        for spare in &order.spare {
-            assert!(
-                after.iter().all(|it| it.2 <= spare.begins()),
-                "a spare turn before a request"
-            );
-            for (other, others_end) in &others {
-                let is_apart = others_end.get() <= spare.begins().get() + 1
-                    || spare.ends().get() <= other.get() + 1;
-                assert!(is_apart, "a spare turn is one of another process");
-            }
-        }
+        spare_turns_are_behind(&order, &after, &others);
         for (number, cost, begins) in &after {
             let known = before.iter().find(|(known, ..)| known == number);
             if let Some((_, known_cost, known_begins)) = known {
