@@ -17,7 +17,8 @@ impl Policy {
     /// - **The guarantee of an idle key** is lent, and is back within one period.
     /// - **If the active keys have larger guarantees than the policy above has**, each has an equal part of that.
     ///
-    /// The state can be in this process, in Redis, or in [items](crate::store::Items) of which several can change at once. What the request is charged under the policy above counts.
+    /// The state can be in this process, in Redis, or in [items](crate::store::Items) of which several can change at once. What the request
+    /// is charged under the policy above counts.
     ///
     /// # Errors
     ///
