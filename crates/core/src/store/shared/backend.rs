@@ -1,6 +1,7 @@
 //! The backend of a store over items: a change for each verb.
 
 use std::fmt;
+use std::iter;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,15 +85,17 @@ impl<I: Items> SharedBackend<I> {
             })?;
             opened.push((charge, policy, policy.items(&charge.key, verb)));
         }
-        let names = opened.iter().flat_map(|(.., items)| items.clone());
-        let mut names: Vec<String> = names.collect();
+        let names = opened
+            .iter()
+            .flat_map(|(.., (item, home))| iter::once(item).chain(home));
+        let mut names: Vec<String> = names.cloned().collect();
         names.sort_unstable();
         names.dedup();
         let mut parts = SmallVec::new();
-        for (charge, opened, items) in &opened {
-            let [item, home] = items
-                .each_ref()
-                .map(|item| names.partition_point(|name| name < item));
+        for (charge, opened, (item, home)) in &opened {
+            let place = |item| names.partition_point(|name| name < item);
+            let item = place(item);
+            let home = home.as_ref().map_or(item, place);
             let limit = charge.limit.and_then(|limit| opened.algorithm.under(limit));
             let guarantee = opened.guaranteed.map(|(below, units)| {
                 let child = charges.iter().find(|other| other.policy == below);
@@ -139,18 +142,17 @@ fn division_of(policy: &Policy) -> Option<Scale> {
 }
 
 impl Opened {
-    /// Returns the names of the items that have the state and the block of a key. They differ where tenants share a limit, of which
-    /// each is blocked by itself; an amendment is about one of them.
-    fn items(&self, key: &Key, verb: Verb) -> [String; 2] {
+    /// Returns the name of the item that has the state of a key, and that of the one that has its block if it is another: tenants share a
+    /// limit, and each is blocked by itself. An amendment is about one of them.
+    fn items(&self, key: &Key, verb: Verb) -> (String, Option<String>) {
         let name = |key: &Key| format!("trl1:{}", key.name());
-        if self.divided.is_none() {
-            return [name(key), name(key)];
-        }
-        let (shared, own) = (name(&key.root()), name(key));
         match verb {
-            Verb::Amend(amendment) if !amendment.is_of_blocks() => [shared.clone(), shared],
-            Verb::Amend(_) | Verb::Refusals => [own.clone(), own],
-            Verb::Charge | Verb::Take | Verb::Peek | Verb::Outlook => [shared, own],
+            _ if self.divided.is_none() => (name(key), None),
+            Verb::Amend(amendment) if !amendment.is_of_blocks() => (name(&key.root()), None),
+            Verb::Amend(_) | Verb::Refusals => (name(key), None),
+            Verb::Charge | Verb::Take | Verb::Peek | Verb::Outlook => {
+                (name(&key.root()), Some(name(key)))
+            }
         }
     }
 }
