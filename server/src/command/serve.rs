@@ -130,6 +130,9 @@ pub(super) struct Serve {
     otlp_endpoint: Option<String>,
 }
 
+const ALWAYS_READY: &str = "--ready-without-store: the limits have their state in this process, which is always ready; leave out the \
+     flag, or name LIMITS with a table `store`";
+
 /// The form of the log. A description of the values would make `--help` three times as long.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Form {
@@ -430,7 +433,9 @@ impl Serve {
     fn limits(&self) -> Result<(Limits, Option<StateFile>), BoxError> {
         let open = || self.state.as_deref().map(StateFile::open).transpose();
         let Some(file) = &self.limits else {
-            self.refuse_to_miss_a_store()?;
+            if self.ready_without_store {
+                return Err(ALWAYS_READY.into());
+            }
             let state = open()?;
             let store = state.as_ref().map(StateFile::store);
             let limits = match self.descriptors.ratelimit_config {
@@ -451,7 +456,7 @@ impl Serve {
             })
         };
         if self.ready_without_store && over(MemoryStore::new()).is_ok() {
-            self.refuse_to_miss_a_store()?;
+            return Err(ALWAYS_READY.into());
         }
         if self.state.is_some() {
             // Before the file of the state is touched.
@@ -465,18 +470,6 @@ impl Serve {
             tracing::warn!("{warning}");
         }
         Ok((config.watch()?.into(), state))
-    }
-
-    /// Refuses `--ready-without-store` beside limits that have their state in this process.
-    fn refuse_to_miss_a_store(&self) -> Result<(), String> {
-        if self.ready_without_store {
-            return Err(
-                "--ready-without-store: the limits have their state in this process, which is always ready; leave out the flag, or name \
-                 LIMITS with a table `store`"
-                    .to_owned(),
-            );
-        }
-        Ok(())
     }
 
     /// Returns the certificates of `--listen`, `--ops` and `--grpc`.
