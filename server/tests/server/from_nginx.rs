@@ -6,20 +6,28 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::nginx::Nginx;
-use super::scene::{LONG, Scene, ask_at, listener};
+use super::scene::{LONG, Received, Scene, ask_at, listener};
 
-/// Returns how many of thirty requests, one after the other, pass and are refused.
-async fn passed(address: SocketAddr) -> (usize, usize) {
-    let (mut passed, mut refused) = (0, 0);
-    for _ in 0..30 {
-        let request = "HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
-        match ask_at(address, request).await.status() {
-            200 => passed += 1,
-            429 => refused += 1,
-            other => panic!("{other}"),
-        }
+const REQUEST: &str = "HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+
+/// How many requests have passed, and how many were refused.
+type Counts = (usize, usize);
+
+fn count((passed, refused): Counts, answer: &Received) -> Counts {
+    match answer.status() {
+        200 => (passed + 1, refused),
+        429 => (passed, refused + 1),
+        other => panic!("{other}"),
     }
-    (passed, refused)
+}
+
+/// Returns how thirty requests end, one after the other.
+async fn passed(address: SocketAddr) -> Counts {
+    let mut counts = (0, 0);
+    for _ in 0..30 {
+        counts = count(counts, &ask_at(address, REQUEST).await);
+    }
+    counts
 }
 
 /// At a request a minute, time plays no part.
@@ -48,25 +56,18 @@ async fn as_many_requests_pass_as_in_nginx() {
     }
 }
 
-/// Returns how many of ten requests pass and are refused, where so many of them wait.
-async fn settled(address: SocketAddr, waiting: usize) -> (usize, usize) {
+/// Returns how those of ten requests end that do not wait, if so many wait.
+async fn settled(address: SocketAddr, waiting: usize) -> Counts {
     let mut requests = JoinSet::new();
     for _ in 0..10 {
-        requests.spawn(ask_at(
-            address,
-            "HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
-        ));
+        requests.spawn(ask_at(address, REQUEST));
     }
-    let (mut passed, mut refused) = (0, 0);
+    let mut counts = (0, 0);
     while requests.len() > waiting {
         let answer = timeout(LONG, requests.join_next()).await;
-        match answer.expect("fewer wait").unwrap().unwrap().status() {
-            200 => passed += 1,
-            429 => refused += 1,
-            other => panic!("{other}"),
-        }
+        counts = count(counts, &answer.expect("fewer wait").unwrap().unwrap());
     }
-    (passed, refused)
+    counts
 }
 
 /// What waits does so for a minute and more.
