@@ -1,11 +1,13 @@
 //! What a tenant has of a limit that is divided: [`shares`] has the rule, which all stores keep.
 
+mod hand;
 mod shares;
 
 use super::Amendment;
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
+pub(super) use self::hand::Hand;
 pub(super) use self::shares::{Scale, Share, Shares};
 
 /// How a request ends under a limit that is divided.

@@ -26,6 +26,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
+use super::hand::Hand;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::policy::{Fair, MOST_TENANTS, Policy};
@@ -59,9 +60,7 @@ pub(in crate::store) struct Shares {
     waiting: usize,
     tenants: Vec<Tenant>,
     places: HashMap<u64, usize, RandomState>,
-    /// The next tenant to visit, and how many visits are due.
-    hand: usize,
-    due: f64,
+    hand: Hand,
 }
 
 #[derive(Debug)]
@@ -106,9 +105,6 @@ pub(in crate::store) struct Share {
     /// The units of the whole limit.
     limit: u32,
 }
-
-/// How many tenants a request visits beside its own, at least.
-const VISITS: f64 = 2.0;
 
 /// The virtual time that is counted to: 18 minutes.
 const LATEST: f64 = (1 << 30) as f64;
@@ -274,14 +270,16 @@ impl Shares {
             growing: fraction(growing)?,
             still: fraction(still)?,
             waiting: tenants.iter().filter(|tenant| tenant.waits).count(),
-            hand: hand.try_into().ok()?,
-            due: fraction(due)?,
+            hand: Hand {
+                place: hand.try_into().ok()?,
+                due: fraction(due)?,
+            },
             tenants,
             places,
         })
     }
 
-    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the next tenant to visit and
+    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last and
     /// the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing and whether it waits,
     /// when it has last asked, its tag, since when its claim is counted, and its part of the claims that have ended. Numbers with a
     /// fraction are the bits of a binary64. No tenants are no words.
@@ -294,8 +292,8 @@ impl Shares {
             self.at.get(),
             self.growing.to_bits(),
             self.still.to_bits(),
-            self.hand as u64,
-            self.due.to_bits(),
+            self.hand.place as u64,
+            self.hand.due.to_bits(),
         ];
         let each = self.tenants.iter().flat_map(Tenant::words);
         head.into_iter().chain(each).collect()
@@ -489,18 +487,10 @@ impl Shares {
         if self.virtual_time > LATEST {
             self.begin_anew();
         }
-        // Each tenant is visited as often as it may lapse.
-        let all = in_weights(self.tenants.len() as u64);
-        self.due = (self.due + VISITS + all * passed / in_micros(scale.active_for)).min(all);
-        if self.due >= all {
-            // From the end, so that a visited tenant stands at the place of one that is forgotten, and each is visited once.
-            self.hand = 0;
-        }
-        while self.due >= 1.0 && !self.tenants.is_empty() {
-            self.due -= 1.0;
-            let last = self.tenants.len() - 1;
-            self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
-            self.visit(self.hand, scale);
+        let active_for = in_micros(scale.active_for);
+        self.hand.pass(passed, active_for, self.tenants.len());
+        while let Some(place) = self.hand.next(self.tenants.len()) {
+            self.visit(place, scale);
         }
     }
 

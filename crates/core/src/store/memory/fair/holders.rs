@@ -24,6 +24,7 @@ use ahash::RandomState;
 
 use super::OfOneKey;
 use crate::clock::Micros;
+use crate::store::fair::Hand;
 
 /// What the rule has to know of the shared limit and of its tenants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,9 +52,7 @@ pub(super) struct Holders {
     held: u32,
     tenants: Vec<Holder>,
     places: HashMap<u64, usize, RandomState>,
-    /// The next tenant to visit, and how many visits are due.
-    hand: usize,
-    due: f64,
+    hand: Hand,
 }
 
 /// A request of a tenant for which slots are kept.
@@ -133,9 +132,6 @@ pub(in crate::store::memory) struct SlotShare {
     is_contended: bool,
     limit: u32,
 }
-
-/// How many tenants a request visits beside its own, at least.
-const VISITS: f64 = 2.0;
 
 /// For how many times of `active_for` a claim waits for a slot that is given back.
 const PATIENCE: f64 = 5.0;
@@ -390,18 +386,10 @@ impl Holders {
         if self.virtual_time > LATEST {
             self.begin_anew();
         }
-        // Each tenant is visited as often as it may lapse.
-        let all = in_slots(self.tenants.len() as u64);
-        self.due = (self.due + VISITS + all * passed / in_micros(scale.active_for)).min(all);
-        if self.due >= all {
-            // From the end, so that a visited tenant stands at the place of one that is forgotten, and each is visited once.
-            self.hand = 0;
-        }
-        while self.due >= 1.0 && !self.tenants.is_empty() {
-            self.due -= 1.0;
-            let last = self.tenants.len() - 1;
-            self.hand = self.hand.checked_sub(1).unwrap_or(last).min(last);
-            self.visit(self.hand, scale);
+        let active_for = in_micros(scale.active_for);
+        self.hand.pass(passed, active_for, self.tenants.len());
+        while let Some(place) = self.hand.next(self.tenants.len()) {
+            self.visit(place, scale);
         }
         let is_over = |claim: Claim| {
             let place = self.places.get(&claim.name);
