@@ -13,6 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, yield_now};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::clock::Clock;
+use tower_ratelimit::limiter::Reservation;
+use tower_ratelimit::policy::Mode;
 use tower_ratelimit::{
     Concurrency, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
     key,
@@ -213,6 +215,23 @@ async fn a_request_has_a_slot_and_its_rate_or_neither() {
     assert!(!node.reserve(7_u64, 1).await.unwrap().is_allowed());
     assert_eq!(used(&node.peek(7_u64, 0).await.unwrap()), [2, 0]);
     assert_eq!(members(&server, &set), 0);
+}
+
+#[tokio::test]
+async fn slots_are_given_back_though_a_policy_in_shadow_had_no_room() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let shadow = daily("rate", 1).mode(Mode::Shadow);
+    let node = limiter(&store, [shadow, at_once(2)]);
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(node.reserve(7_u64, 1).await.unwrap());
+    }
+    assert!(held.iter().all(Reservation::is_allowed));
+    drop(held);
+    until("both are given back", || {
+        members(&server, &set_of(&store, 7)) == 0
+    });
 }
 
 /// It stands in line for a slot, asks for the one that is free again, and goes away before the answer.

@@ -213,6 +213,10 @@ impl ScriptReply {
             let charges: SmallVec<[Charge; 4]> = charges.collect();
             Charge::keep_one_of_each(&charges, &mut outcomes);
         }
+        // A request that is over a soft limit goes on, and holds the slots of its other policies.
+        if self.each.iter().any(|reply| reply.charge.is_soft) {
+            outcomes.set_effects(|policy| self.effect(policy));
+        }
         if (self.each.len() > 1 || self.blocks().any(|(_, left)| left > Micros::ZERO))
             && policies.iter().any(|policy| policy.algorithm.has_hours())
         {
@@ -222,11 +226,6 @@ impl ScriptReply {
     }
 
     fn wait_for_all(&self, policies: &[OpenedPolicy], outcomes: &mut Outcomes) {
-        let effect = |policy| {
-            let reply = self.of(policy);
-            reply.map_or(DenialEffect::Full, |reply| reply.charge.effect())
-        };
-        outcomes.set_effects(effect);
         if outcomes.is_allowed() {
             return;
         }
@@ -237,9 +236,15 @@ impl ScriptReply {
                     later.push(reply.charge.policy, reply.outcome(counted, wait));
                 }
             }
-            later.set_effects(effect);
+            later.set_effects(|policy| self.effect(policy));
             later
         });
+    }
+
+    /// Returns what a denial of this policy does to the request.
+    fn effect(&self, policy: usize) -> DenialEffect {
+        let reply = self.of(policy);
+        reply.map_or(DenialEffect::Full, |reply| reply.charge.effect())
     }
 }
 
