@@ -9,13 +9,16 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::{Builder, Runtime};
+use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::policy::Rule;
+use tower_ratelimit::store::{Backend, Charge, MemoryBackend, RedisBackend, Store};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
     LocalLimiter, ManualClock, MemoryStore, Micros, Outcome, Policy, Quota, RedisStore, SlidingLog,
     SlidingSlots, SlidingWindow, StoreError, TokenBucket,
 };
 
-use crate::scene::{cluster_store, store};
+use crate::scene::{cluster_store, shown, store};
 use crate::support::redis::{Cluster, Server};
 
 #[test]
@@ -69,6 +72,8 @@ enum Verb {
     Check(u64, Cost),
     Peek(u64, Cost),
     TakeUpTo(u64, Cost),
+    /// The same of some policies, up to a number for each, at least one.
+    TakeUpToEach(u64, [Option<Cost>; 4]),
     /// Concurrent requests, which share calls and are decided in this order.
     Together(Vec<(u64, Cost)>),
     /// A check of some policies, each with a key of its own.
@@ -163,6 +168,8 @@ fn verb() -> impl Strategy<Value = Verb> {
         8 => (key(), cost()).prop_map(|(key, cost)| Verb::Check(key, cost)),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::Peek(key, cost)),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::TakeUpTo(key, cost)),
+        2 => (key(), proptest::array::uniform4(proptest::option::of(cost())))
+            .prop_map(|(key, most)| Verb::TakeUpToEach(key, most)),
         3 => vec((key(), cost()), 2..40).prop_map(Verb::Together),
         4 => [asked(), asked(), asked(), asked()].prop_map(Verb::CheckWith),
         2 => (key(), cost()).prop_map(|(key, cost)| Verb::Refund(key, cost)),
@@ -249,6 +256,8 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
 struct Pair<'a> {
     redis: Limiter,
     memory: LocalLimiter,
+    /// The backends of both.
+    backends: (RedisBackend, MemoryBackend),
     clock: ManualClock,
     runtime: &'a Runtime,
     shapes: &'a [Shape],
@@ -267,10 +276,13 @@ impl<'a> Pair<'a> {
         clock.set_micros(Micros::new(case.start));
         let policies = case.policies.iter().enumerate();
         let policies: Vec<Policy> = policies.map(|(place, shape)| shape.policy(place)).collect();
+        let rules: Vec<Rule> = policies.iter().cloned().map(Rule::from).collect();
         let limiter = Limiter::builder().policies(policies);
         let memory = MemoryStore::new().clock(clock.clone());
+        let opened = memory.open(&rules).unwrap();
         let least = case.policies.iter().map(|shape| shape.limit).min();
         let in_redis = store.clone().clock(clock.clone());
+        let backends = (in_redis.open(&rules).unwrap(), opened);
         let redis = limiter.clone().store(in_redis).build().unwrap();
         // Each node learns the script. While one does not know it, simultaneous calls are sent twice, and a later one
         // may be decided between the two times of an earlier one.
@@ -284,6 +296,7 @@ impl<'a> Pair<'a> {
         Self {
             redis,
             memory: limiter.store(memory).build_local().unwrap(),
+            backends,
             clock,
             runtime,
             shapes: &case.policies,
@@ -329,6 +342,26 @@ impl<'a> Pair<'a> {
         }
     }
 
+    /// Takes units of some policies, up to a number for each, and compares what both stores tell.
+    fn take_up_to_each(&self, key: Key, most: [Option<Cost>; 4]) -> Result<(), TestCaseError> {
+        let shapes = self.shapes.iter().enumerate().zip(most);
+        let limited = shapes.filter(|((_, shape), _)| shape.kind <= QUEUE);
+        let charges = limited.filter_map(|((place, shape), most)| {
+            let charge = Charge::new(place, key, self.cost(most?).max(1));
+            Some(if shape.is_soft { charge.soft() } else { charge })
+        });
+        let charges: Vec<Charge> = charges.collect();
+        if charges.is_empty() {
+            return Ok(());
+        }
+        let (redis, memory) = &self.backends;
+        let told = self.wait_for(redis.acquire_up_to(&charges).wait());
+        let in_memory = self.wait_for(memory.acquire_up_to(&charges).wait());
+        prop_assert_eq!(told.0, in_memory.0);
+        prop_assert_eq!(shown(&told.1), shown(&in_memory.1));
+        Ok(())
+    }
+
     fn play(&mut self, verb: &Verb) -> Result<(), TestCaseError> {
         let case = self.case;
         match *verb {
@@ -349,6 +382,7 @@ impl<'a> Pair<'a> {
                 prop_assert_eq!(taken, expected);
                 self.same(told, &in_memory)?;
             }
+            Verb::TakeUpToEach(key, most) => self.take_up_to_each((case, key).into_key(), most)?,
             Verb::Together(ref asked) => {
                 let asked: Vec<_> = asked
                     .iter()

@@ -22,7 +22,7 @@ use tower_ratelimit::{
     MemoryStore, Micros, Policy, Quota, RedisStore, StoreError, TokenBucket,
 };
 
-use crate::scene::{ask, calls, cluster_store, daily, patient, store, without_a_standby};
+use crate::scene::{ask, calls, cluster_store, daily, patient, shown, store, without_a_standby};
 use crate::support::items::Contested;
 use crate::support::redis::{Cluster, Server};
 use crate::without::lose;
@@ -519,11 +519,7 @@ impl<'a> Pair<'a> {
                 self.same(&told, &expected)
             }
             Verb::TakeUpTo(asker, cost) => {
-                let mut charges = self.charges(asker, cost);
-                let most = charges[0].cost;
-                for charge in &mut charges {
-                    charge.cost = most;
-                }
+                let charges = self.charges(asker, cost);
                 let (taken, told) = self.wait_for(self.store.acquire_up_to(&charges).wait());
                 let expected = self.memory.acquire_up_to(&charges).wait();
                 let (expected, in_memory) = self.wait_for(expected);
@@ -634,26 +630,11 @@ impl<'a> Pair<'a> {
 
     /// Compares two decisions by their debug forms, which show every number and the time.
     fn same(&mut self, told: &Outcomes, in_memory: &Outcomes) -> Result<(), TestCaseError> {
-        let shown = |outcomes: &Outcomes| {
-            let each = outcomes.iter().map(|(policy, outcome)| {
-                let shown = format!("{policy}: {outcome:?}");
-                // What limits of requests and soft policies mean for an outcome, a limiter marks, whatever its store.
-                without(&without(&shown, "effect"), "own_window")
-            });
-            (outcomes.at(), each.collect::<Vec<_>>())
-        };
         prop_assert_eq!(shown(told), shown(in_memory));
         self.counts.decisions += 1;
         self.counts.denied += u64::from(!in_memory.is_allowed());
         Ok(())
     }
-}
-
-/// Returns the text without this field.
-fn without(shown: &str, field: &str) -> String {
-    let (before, after) = shown.split_once(field).unwrap();
-    let (_, after) = after.split_once(", ").unwrap();
-    before.to_owned() + after
 }
 
 fn team(name: &str) -> Key {

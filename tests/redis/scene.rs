@@ -4,11 +4,12 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use redis::FromRedisValue;
+use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::store::RedisStoreBuilder;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Limiter,
-    OnStoreFailure, Policy, Quota, RedisStore, SlidingLog, SlidingSlots, SlidingWindow, StoreError,
-    TokenBucket,
+    Micros, OnStoreFailure, Policy, Quota, RedisStore, SlidingLog, SlidingSlots, SlidingWindow,
+    StoreError, TokenBucket,
 };
 
 use crate::support::redis::{Cluster, Server};
@@ -156,4 +157,21 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(started.elapsed() < PATIENCE, "{what}: not in time");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Returns the debug forms of these outcomes, which show every number, and their time.
+pub(crate) fn shown(outcomes: &Outcomes) -> (Micros, Vec<String>) {
+    let each = outcomes.iter().map(|(policy, outcome)| {
+        let shown = format!("{policy}: {outcome:?}");
+        // What limits of requests and soft policies mean for an outcome, a limiter marks, whatever its store.
+        without(&without(&shown, "effect"), "own_window")
+    });
+    (outcomes.at(), each.collect())
+}
+
+/// Returns the text without this field.
+fn without(shown: &str, field: &str) -> String {
+    let (before, after) = shown.split_once(field).unwrap();
+    let (_, after) = after.split_once(", ").unwrap();
+    before.to_owned() + after
 }

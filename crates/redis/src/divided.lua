@@ -35,12 +35,12 @@ local function has_room(charge, units)
 end
 
 -- Returns how many units a charge grants, up to this many: a rule that admits a number admits every smaller one.
-local function granted(charge)
+local function granted(charge, most)
   if charge.claim then
     return children.grants(charge.claim)
   end
   local share, limit = charge.share, charge.numbers[1]
-  local least, beyond = 0, math.min(share and limit or charge.most, limit) + 1
+  local least, beyond = 0, math.min(share and limit or most, limit) + 1
   while beyond - least > 1 do
     local middle = math.floor((least + beyond) / 2)
     if has_room(charge, middle) then
@@ -116,11 +116,12 @@ local function decide(count, place, key)
     units = math.max(units, charges[index].most)
   end
   if takes then
+    local most = units
     for _, charge in ipairs(charges) do
       if charge.blocked ~= '0' and charge.softness ~= '2' then
         units = 0
       elseif charge.most > 0 and charge.softness == '0' then
-        units = math.min(units, granted(charge))
+        units = math.min(units, granted(charge, most))
       end
     end
   end

@@ -6,6 +6,10 @@
 -- Returns the number of units and, behind a `;`, the time and the text of each charge, as `charge.lua` does.
 local now, shortest = moment(ARGV[1])
 local units, is_blocked, charges = 0, false, {}
+for index = 1, #KEYS do
+  units = math.max(units, ARGV[8 * index - 4] + 0)
+end
+local largest = units
 
 -- How many units, up to this many, are granted: a rule that admits a number admits every smaller one.
 local function granted(rule, state, most, limit, a, b, c)
@@ -30,10 +34,9 @@ for index = 1, #KEYS do
   if leased > 0 then
     own = marking().text_of({lease = marks.lease}) .. '|' .. own
   end
-  units = math.max(units, most)
   charges[index] = {
     rule = rule, most = most, softness = ARGV[at + 2], is_soft = is_soft, is_blocked = blocked ~= '0', state = state, marks = marks, text = text,
-    changed = changed, grants = math.max(granted(rule, state, most + leased, limit, a, b, c) - leased, 0),
+    changed = changed, grants = math.max(granted(rule, state, largest + leased, limit, a, b, c) - leased, 0),
     answer = ';' .. blocked .. ';' .. own, numbers = {limit, a, b, c, longest and hours}, longest = longest,
   }
 end
