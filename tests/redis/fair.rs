@@ -75,8 +75,11 @@ struct Divided {
     most_tenants: Option<u32>,
     active_for: Duration,
     is_soft: bool,
-    has_penalty: bool,
+    penalty: Option<Extended>,
 }
+
+/// Whether refusals extend the blocks of a penalty.
+type Extended = bool;
 
 #[derive(Clone, Copy, Debug)]
 enum Beside {
@@ -143,15 +146,15 @@ fn divided() -> impl Strategy<Value = Divided> {
         algorithm,
         select(vec![Some(2), Some(3), Some(5), None]),
         select(vec![1, 100, 1_000, 60_000]),
-        (rarely(), rarely()),
+        (rarely(), rarely(), any::<bool>()),
     )
         .prop_map(
-            |(algorithm, most_tenants, active, (is_soft, has_penalty))| Divided {
+            |(algorithm, most_tenants, active, (is_soft, has_penalty, is_extended))| Divided {
                 algorithm,
                 most_tenants,
                 active_for: Duration::from_millis(active),
                 is_soft,
-                has_penalty: has_penalty && !is_soft,
+                penalty: (has_penalty && !is_soft).then_some(is_extended),
             },
         )
 }
@@ -183,7 +186,7 @@ impl Case {
             most_tenants,
             active_for,
             is_soft,
-            has_penalty,
+            penalty,
         } = self.divided;
         let mut fair = Fair::new().active_for(active_for).weight("pro", 4);
         if let Some(most) = most_tenants {
@@ -193,9 +196,14 @@ impl Case {
         if is_soft {
             policy = policy.soft();
         }
-        if has_penalty {
+        if let Some(is_extended) = penalty {
             let penalty = Penalty::after(12, Duration::from_millis(20));
-            policy = policy.penalty(penalty.block(Duration::from_millis(700)));
+            let penalty = penalty.block(Duration::from_millis(700));
+            policy = policy.penalty(if is_extended {
+                penalty.extended_by_refusals()
+            } else {
+                penalty
+            });
         }
         let beside = self.beside.map(|beside| match beside {
             Beside::Divided => Policy::new("second", TokenBucket::per_second(20))

@@ -105,8 +105,11 @@ struct Level {
     /// What it has of the level above.
     guaranteed: u32,
     is_soft: bool,
-    has_penalty: bool,
+    penalty: Option<Extended>,
 }
+
+/// Whether refusals extend the blocks of a penalty.
+type Extended = bool;
 
 #[derive(Clone, Copy, Debug)]
 enum Beside {
@@ -204,7 +207,11 @@ fn levels(period: Duration, depth: usize) -> impl Strategy<Value = Vec<Level>> {
         0..4_usize,
         prop_oneof![1 => Just(1_000), 3 => 1..=1_000_u32],
         prop_oneof![1 => Just(1_000), 2 => 1..=3_000_u32],
-        prop_oneof![6 => Just((false, false)), 1 => Just((true, false)), 1 => Just((false, true))],
+        prop_oneof![
+            6 => Just((false, None)),
+            1 => Just((true, None)),
+            1 => any::<bool>().prop_map(|extended| (false, Some(extended))),
+        ],
     );
     (limit, vec(level, depth)).prop_map(move |(limit, drawn)| {
         let mut quota = limit;
@@ -222,7 +229,7 @@ fn levels(period: Duration, depth: usize) -> impl Strategy<Value = Vec<Level>> {
         guarantees.pop();
         guarantees.insert(0, 0);
         let mut quota = limit;
-        for (place, (kind, _, burst, (is_soft, has_penalty))) in drawn.iter().enumerate() {
+        for (place, (kind, _, burst, (is_soft, penalty))) in drawn.iter().enumerate() {
             if place > 0 {
                 quota = guarantees[place] + (quota - guarantees[place]) / 2;
             }
@@ -234,7 +241,7 @@ fn levels(period: Duration, depth: usize) -> impl Strategy<Value = Vec<Level>> {
                 algorithm: algorithm(*kind, Quota::new(quota, period).unwrap(), burst),
                 guaranteed: guarantees[place],
                 is_soft: *is_soft,
-                has_penalty: *has_penalty,
+                penalty: *penalty,
             });
         }
         levels
@@ -300,9 +307,13 @@ impl Case {
                 let guaranteed = Quota::new(level.guaranteed, self.period).unwrap();
                 policy = policy.below(names[place - 1]).guaranteed(guaranteed);
             }
-            if level.has_penalty {
-                let penalty = Penalty::after(8, self.period / 10);
-                policy = policy.penalty(penalty.block(self.period / 2));
+            if let Some(is_extended) = level.penalty {
+                let penalty = Penalty::after(8, self.period / 10).block(self.period / 2);
+                policy = policy.penalty(if is_extended {
+                    penalty.extended_by_refusals()
+                } else {
+                    penalty
+                });
             }
             Rule::from(policy)
         });

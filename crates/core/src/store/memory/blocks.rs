@@ -72,14 +72,18 @@ impl Blocks {
         let is_blocked = || self.left(fingerprint, now, clock, false).is_some();
         let block = |length| {
             let new = Span::new((), now, length);
-            let is_longer = |old: Span<()>| new.until <= old.until.max(now);
+            let mut begins = true;
+            let is_longer = |old: Span<()>| {
+                begins = new.until > old.until.max(now);
+                !begins
+            };
             let put = self
                 .blocked
                 .put(fingerprint, new, MOST_PENALTIES, is_longer);
             if put.is_err() {
                 warn_once_of(&TOO_MANY, format!("policy {:?}", penalty.policy));
             }
-            put.is_ok()
+            put.is_ok() && begins
         };
         self.offenders
             .note(fingerprint, now, penalty, is_blocked, block)
