@@ -213,25 +213,26 @@ fn what_a_queue_does_not_go_with_is_told_with_its_line() {
 
 #[cfg(feature = "redis")]
 #[test]
-fn a_queue_and_slots_are_divided_in_this_process_alone() {
-    for text in [QUEUE, SLOTS] {
-        let told = mistakes(&format!(
-            "{text}\n[store]\nredis = \"redis://127.0.0.1:1\"\n"
-        ));
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(
-            told[0].contains("only the memory of this process"),
-            "{told:?}"
-        );
-    }
+fn a_queue_is_divided_in_this_process_alone() {
+    let told = mistakes(&format!(
+        "{QUEUE}\n[store]\nredis = \"redis://127.0.0.1:1\"\n"
+    ));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("only the memory of this process"),
+        "{told:?}"
+    );
 }
 
 #[cfg(feature = "redis")]
 #[test]
 fn a_store_in_redis_divides_limits_as_well() {
-    let text = format!("{FAIR}\n[store]\nredis = \"redis://127.0.0.1:1\"\n");
-    // A file with a mistake ends the test.
-    let _ = config(&text);
+    for text in [FAIR, SLOTS] {
+        // A file with a mistake ends the test.
+        let _ = config(&format!(
+            "{text}\n[store]\nredis = \"redis://127.0.0.1:1\"\n"
+        ));
+    }
 }
 
 #[test]

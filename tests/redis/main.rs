@@ -12,10 +12,12 @@ mod connecting;
 mod counted_nodes;
 mod damage;
 mod denials;
+mod drawn_slots;
 mod either_or;
 mod expiry;
 mod factors;
 mod fair;
+mod fair_slots;
 mod frozen;
 mod guaranteed;
 #[cfg(feature = "calendar")]

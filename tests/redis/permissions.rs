@@ -8,7 +8,8 @@ use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::policy::Fair;
 use tower_ratelimit::store::Lease;
 use tower_ratelimit::{
-    Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog, StoreError, TokenBucket,
+    Concurrency, Limiter, ManualClock, Micros, Policy, RedisStore, SlidingLog, StoreError,
+    TokenBucket,
 };
 
 use crate::counted_nodes::until_there_are;
@@ -73,6 +74,15 @@ async fn every_verb(server: &Server) -> Result<(), StoreError> {
             .check(Key::branch(Key::GLOBAL, &[name.into_key()]), 1)
             .await?;
         clock.advance(MINUTE);
+    }
+    let divided = Policy::new("slots", Concurrency::of(2)).fair(Fair::new());
+    let tenants = scene::limiter(&store, [divided]);
+    for _ in 0..3 {
+        drop(
+            tenants
+                .reserve(Key::branch(Key::GLOBAL, &["ann".into_key()]), 1)
+                .await?,
+        );
     }
     // A log without its first entries, and slots from before the clock has stepped back.
     let clock = ManualClock::new();

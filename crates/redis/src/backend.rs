@@ -130,8 +130,9 @@ impl RedisBackend {
         let calls = Arc::clone(&self.0);
         let is_of_keys = matches!(amendment, Amendment::Block(_) | Amendment::Unblock);
         let charges = charges.iter().filter(|charge| {
-            // Only requests change slots.
-            calls.counts(charge) && (is_of_keys || !calls.holds(charge))
+            // Only requests change slots, but a reset removes tenants that cannot be read.
+            let is_of_slots = is_of_keys || amendment == Amendment::Reset && calls.divides(charge);
+            calls.counts(charge) && (is_of_slots || !calls.holds(charge))
         });
         let charges: Charges = charges.copied().collect();
         if charges.is_empty() {

@@ -247,7 +247,7 @@ impl Calls {
     }
 
     /// Returns the tenant of a charge, whose shared key has its state under this name.
-    fn tenant(&self, shared: &str, policy: &OpenedPolicy, charge: &Charge) -> Tenant {
+    pub(super) fn tenant(&self, shared: &str, policy: &OpenedPolicy, charge: &Charge) -> Tenant {
         Tenant {
             tenants: format!("{shared}:tenants"),
             home: InBraces::of_tenant(&charge.key).state_key(&self.prefix, &policy.suffix),
@@ -311,7 +311,7 @@ impl Calls {
     }
 
     /// Returns whether the limit of this charge is divided among tenants.
-    fn divides(&self, charge: &Charge) -> bool {
+    pub(super) fn divides(&self, charge: &Charge) -> bool {
         let policy = self.policies.get(charge.policy);
         policy.is_some_and(|policy| policy.scale.is_some())
     }
@@ -431,28 +431,37 @@ impl Calls {
         let mut call = self.call(amendment.name());
         let mut names = Names::default();
         for charge in charges {
-            let Some(policy) = self.policies.get(charge.policy) else {
-                continue;
-            };
-            let (Some(lua), Some(scale)) = (policy.lua, policy.scale) else {
-                continue;
-            };
-            let key = names.name(&self.prefix, &charge.key.root(), &policy.suffix);
-            let tenant = self.tenant(&key, policy, charge);
             let lasts = match amendment {
                 Amendment::TakeBack(taken) => taken.until().get(),
+                Amendment::Release => charge.slot.map_or(0, Slot::number),
                 _ => 0,
             };
-            call.key(key);
-            call.key(tenant.tenants);
-            call.argument(lua.name);
-            call.numbers([charge.cost.into(), lasts]);
-            call.numbers(lua.numbers.into_iter().chain(scale));
-            call.argument(tenant.weight);
-            call.argument(tenant.field);
+            self.put_tenant(&mut call, &mut names, charge, lasts);
         }
         let answer = self.run(&self.amend_shares, &call, charges, until).await;
+        if answer.is_ok() && matches!(amendment, Amendment::Release) {
+            self.has_written(charges);
+        }
         self.watched(answer.map(|answer| answer == DONE))
+    }
+
+    /// Adds a charge of a tenant to a call, if its limit is divided.
+    fn put_tenant(&self, call: &mut Call, names: &mut Names, charge: &Charge, more: u64) {
+        let Some(policy) = self.policies.get(charge.policy) else {
+            return;
+        };
+        let (Some(lua), Some(scale)) = (policy.lua, policy.scale) else {
+            return;
+        };
+        let key = names.name(&self.prefix, &charge.key.root(), &policy.suffix);
+        let tenant = self.tenant(&key, policy, charge);
+        call.key(key);
+        call.key(tenant.tenants);
+        call.argument(lua.name);
+        call.numbers([charge.cost.into(), more]);
+        call.numbers(lua.numbers.into_iter().chain(scale));
+        call.argument(tenant.weight);
+        call.argument(tenant.field);
     }
 
     /// Changes what was used of limits that are guaranteed in part to children.

@@ -1,7 +1,8 @@
 -- Decides on requests as `charge.lua` and `take.lua` do, where some limits are divided among tenants, or guaranteed in part to
 -- children. No policy has hours.
 -- KEYS: for each charge its state; if its limit is divided, the state is that of the shared key, and the tenants and the state of the
--- tenant's key follow, which is never charged and has the marks; if its limit is guaranteed in part, the children follow.
+-- tenant's key follow, which is never charged and has the marks; if its limit is guaranteed in part, the children follow. A limit on
+-- slots is divided by the rule of `holders.lua`, and any other by that of `shares.lua`.
 -- ARGV: the time, or nothing; `charge`, `peek`, `deny`, or `take` to take as much as there is; how many policies there are, and for
 -- each its rule and four numbers as in `charge.lua`, the three numbers of its scale, which are 0 if it is not divided, and the units
 -- that it guarantees to each child; then for each request how many charges it has, and for each its policy, its cost, whether it is
@@ -56,6 +57,8 @@ end
 local function needed(charge, cost)
   if charge.claim then
     return children.needs(charge.claim, cost)
+  elseif charge.holders then
+    return cost
   end
   return charge.share and shares.needs(charge.share, cost) or cost
 end
@@ -71,6 +74,34 @@ local function ask_for_guarantee(charge, key, units, name)
   local left = math.max(charge.rule.remaining(charge.state, now, limit, a, b, c) - charge.leased, 0)
   charge.claim, charge.child = children.ask(charge.family, name ~= '' and name or nil, now, left, scale)
   charge.told = children.text(charge.claim)
+end
+
+-- Finds out what a tenant may take of the slots of a shared key.
+local function ask_for_slots(charge, key, scale, weight, field)
+  local limit, _, slot = unpack(charge.numbers)
+  local taken = charge.rule.taken(charge.state, now)
+  charge.holders, charge.free, charge.state.tenant = holders.load(key, charge.key, scale, field), math.max(limit - taken, 0), field
+  holders.catch_up(charge.holders, now, taken)
+  -- A request without a slot only asks, and leaves those that have ended to the next one that follows them.
+  charge.only_asks = not (writes and charge.cost > 0 and slot > 0)
+  if charge.only_asks then
+    charge.share = holders.look(charge.holders, field, now)
+  else
+    charge.share, charge.holder = holders.ask(charge.holders, field, weight, now)
+  end
+end
+
+-- Follows the end of a request for slots.
+local function conclude_slots(charge, charged, is_refused)
+  local it, holder = charge.holders, charge.holder
+  if charged then
+    holders.take(it, holder, charge.cost)
+  elseif is_refused then
+    holders.refuse(it, holder, charge.share, charge.cost)
+  else
+    holders.pass_by(it, holder)
+  end
+  holders.save(it, now, it.held > 0 and charge.rule.reset_after(charge.state, now) or 0, shortest)
 end
 
 -- Opens what the charge at this place of ARGV is about. Its first key is at this index.
@@ -92,14 +123,18 @@ local function opened(place, key)
     end
     return charge
   end
-  local field = ARGV[place + 4]
-  charge.tenants = shares.load(KEYS[key + 1], policy.scale, field)
-  if writes then
-    charge.share, charge.tenant = shares.ask(charge.tenants, field, ARGV[place + 3] + 0, now)
+  local weight, field = ARGV[place + 3] + 0, ARGV[place + 4]
+  if charge.rule == rules.concurrency then
+    ask_for_slots(charge, KEYS[key + 1], policy.scale, weight, field)
   else
-    charge.share = shares.look(charge.tenants, field, now)
+    charge.tenants = shares.load(KEYS[key + 1], policy.scale, field)
+    if writes then
+      charge.share, charge.tenant = shares.ask(charge.tenants, field, weight, now)
+    else
+      charge.share = shares.look(charge.tenants, field, now)
+    end
+    charge.told = shares.text(charge.share)
   end
-  charge.told = shares.text(charge.share)
   local home = {key = KEYS[key + 2]}
   home.state, home.marks, home.text, home.changed, charge.blocked = open(policy, home.key, now, true)
   charge.blocking = home
@@ -132,6 +167,7 @@ local function decide(count, place, key)
       charge.cost = math.min(charge.most, math.max(units, 1))
     end
     charge.fits = has_room(charge, needed(charge, charge.cost))
+      and (not charge.holders or charge.cost == 0 or holders.passes(charge.share, charge.free, charge.cost))
     if charge.blocked ~= '0' and charge.softness ~= '2' or not charge.fits and charge.softness == '0' then
       denying[#denying + 1] = index
     end
@@ -159,20 +195,28 @@ local function decide(count, place, key)
       text = (rule.words or words_of)(state, now, cost, limit, a, b, c)
     end
     -- As in `charge.lua`.
-    if charge.most > 0 and writes and (charged or charge.changed
+    if charge.most > 0 and writes and not charge.only_asks and (charged or charge.changed
       or text and dies_wrongly(rule, charge.key, state, now, nil, limit, a, b, c)) then
       save(rule, charge.key, state, text, charge.marks, now, shortest, nil, limit, a, b, c)
+    end
+    local is_refused = is_open and not charge.fits and (#denying == 0 or #denying == 1 and denying[1] == index)
+    if charge.holder then
+      conclude_slots(charge, charged, is_refused)
+    end
+    if charge.holders then
+      charge.told = holders.text(charge.share, charged and charge.holder and cost or 0)
     end
     if charge.tenant then
       if charged then
         shares.charge(charge.tenants, charge.tenant, cost)
-      elseif is_open and not charge.fits and cost > 0 and cost <= charge.tenants.scale.limit
-        and (#denying == 0 or #denying == 1 and denying[1] == index) then
+      elseif is_refused and cost > 0 and cost <= charge.tenants.scale.limit then
         shares.refuse(charge.tenants, charge.tenant, cost)
       else
         shares.stop_waiting(charge.tenants, charge.tenant)
       end
       shares.save(charge.tenants, shortest)
+    end
+    if charge.tenant or charge.holder then
       if blocking.changed and cost > 0 and purpose == 'charge' then
         save(rule, blocking.key, blocking.state, blocking.text or words_of(blocking.state), blocking.marks, now, shortest, nil, limit, a, b, c)
       end

@@ -2,9 +2,52 @@
 -- KEYS: for each change the state of the shared key, and its tenants.
 -- ARGV: the time, or nothing; the verb; then for each its rule, the amount, until when it can be given back, four numbers of the rule,
 -- the limit first, the three numbers of its scale, and the weight and the field of the tenant.
+-- Of slots, `release` gives those back that a request holds by a number, which stands in place of the moment, and `reset` removes
+-- what cannot be read.
 -- Returns 1.
 local now, shortest = moment(ARGV[1])
 local verb = ARGV[2]
+
+-- Returns all tenants of the charge at this place of ARGV.
+local function read_all(set, key, at, scale)
+  local field, of, it, places = ARGV[at + 11], nil, nil, {}
+  if rules[ARGV[at]] == rules.concurrency then
+    of, it = holders, holders.load(key, set, scale, field)
+  else
+    of, it = shares, shares.load(key, scale, field)
+  end
+  for place = 1, it.count do
+    places[place] = place
+  end
+  of.read(it, places)
+  return it
+end
+
+-- Gives back the slots that a request of a tenant holds, whose charge stands at this place of ARGV.
+local function release(set, key, at, scale)
+  local rule, field = rules.concurrency, ARGV[at + 11]
+  local state = rule.load(set)
+  local it = holders.load(key, set, scale, field)
+  holders.catch_up(it, now, rule.taken(state, now))
+  holders.remove_ended(it, now)
+  local released = rule.release(set, ARGV[at + 1] + 0, ARGV[at + 2] + 0, field)
+  if released > 0 then
+    holders.give_back(it, field, released, now)
+  end
+  if it.at > 0 then
+    holders.save(it, now, it.held > 0 and rule.reset_after(state, now) or 0, shortest)
+  end
+end
+
+-- Removes the slots and the tenants of a shared key if they cannot be read.
+local function reset_slots(set, key, at, scale)
+  if not pcall(rules.concurrency.load, set) then
+    redis.call('DEL', set)
+  end
+  if not pcall(read_all, set, key, at, scale) then
+    redis.call('DEL', key)
+  end
+end
 
 -- All are read before any is written, so that data that cannot be read leaves the others as they are.
 local opened = {}
@@ -14,23 +57,27 @@ for index = 1, #KEYS, 2 do
   local tenants_key, field = KEYS[index + 1], ARGV[at + 11]
   local scale = {limit = limit, fill = ARGV[at + 7] + 0, active_for = ARGV[at + 8] + 0, tenants = ARGV[at + 9] + 0}
   local policy = {rule, false, limit, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
-  if verb == 'reset' then
+  if rule == rules.concurrency then
+    (verb == 'release' and release or reset_slots)(key, tenants_key, at, scale)
+  elseif verb == 'reset' then
     -- Data that no rule can read is removed.
     if not pcall(open, policy, key, now, false) then
       redis.call('DEL', key)
     end
-    if not pcall(shares.load, tenants_key, scale, field) then
+    if not pcall(read_all, key, tenants_key, at, scale) then
       redis.call('DEL', tenants_key)
     end
   end
-  opened[index] = {shares.load(tenants_key, scale, field), open(policy, key, now, false)}
+  if rule ~= rules.concurrency then
+    opened[index] = {shares.load(tenants_key, scale, field), open(policy, key, now, false)}
+  end
 end
 
-for index = 1, #KEYS, 2 do
+for index, them in pairs(opened) do
   local at = 6 * index - 3
   local key, rule, amount, lasts = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
   local field, longest = ARGV[at + 11], nil
-  local tenants, state, marks, found, _, _, _, _, a, b, c, d = unpack(opened[index], 1, 12)
+  local tenants, state, marks, found, _, _, _, _, a, b, c, d = unpack(them, 1, 12)
   local is_known = tenants.count > 0
   if verb == 'settle' then
     shares.use_up(tenants, field, ARGV[at + 10] + 0, amount, now)

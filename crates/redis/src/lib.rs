@@ -6,7 +6,7 @@
 // - `first_of.lua` is the driver for requests of which one of several policies pays: it decides on all, and then charges. In Rust,
 //   `store/alternatives.rs` of the core has the same choice, for `store/shared` and for what is answered.
 // - `divided.lua` is the driver for requests under limits that are divided among tenants, or guaranteed in part to children:
-//   `shares.lua` and `children.lua` of the core have the rules. `fair_amend.lua` and `guarantee_amend.lua` settle and give back.
+//   `shares.lua`, `holders.lua` and `children.lua` of the core have the rules. `fair_amend.lua` and `guarantee_amend.lua` settle and give back.
 // - `backend.rs` calls the script. Simultaneous requests share a call (`batcher.rs`), and so do settlements; `query.rs` and
 //   `settlement.rs` make the calls.
 // - `server.rs` has the connection to a server. `cluster.rs` has a connection to each primary, and a view of the slots.
@@ -71,7 +71,7 @@ use self::leases::Leases;
 use self::link::Link;
 use self::not_leased::{SmallLimits, terms};
 use self::opened::OpenedPolicy;
-use self::query::{Deciding, dividing};
+use self::query::{Deciding, dividing, dividing_slots};
 use self::script::Script;
 use self::settlement::SettlementEncoder;
 use self::state_key::InBraces;
@@ -280,7 +280,10 @@ impl Store for RedisStore {
                 &dividing(&policies, include_str!("guarantee_amend.lua")),
             ),
             take: Script::of(&rules, include_str!("take.lua")),
-            renew: Script::of(&in_use, include_str!("renew.lua")),
+            renew: Script::of(
+                &in_use,
+                &dividing_slots(&policies, include_str!("renew.lua")),
+            ),
             in_use: SlotsInUse::new(self.slot_ttl),
             amendments: UnderWay::default(),
             denials: self.denials(),

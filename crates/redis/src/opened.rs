@@ -59,6 +59,16 @@ impl OpenedPolicy {
         }
     }
 
+    /// Returns whether the rate of the limit is divided among tenants.
+    pub(super) fn divides_rates(&self) -> bool {
+        self.scale.is_some() && !self.algorithm.limits_concurrency()
+    }
+
+    /// Returns whether the slots of the limit are divided among tenants.
+    pub(super) fn divides_slots(&self) -> bool {
+        self.scale.is_some() && self.algorithm.limits_concurrency()
+    }
+
     #[cfg(test)]
     pub(super) fn of(algorithm: Algorithm) -> Self {
         Self::new(&Policy::new("a", algorithm), String::new())

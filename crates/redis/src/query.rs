@@ -217,8 +217,12 @@ impl Operation for Query {
 pub(super) fn dividing(policies: &[OpenedPolicy], driver: &str) -> String {
     let rules = [
         (
-            policies.iter().any(|policy| policy.scale.is_some()),
+            policies.iter().any(OpenedPolicy::divides_rates),
             Allotment::SHARES,
+        ),
+        (
+            policies.iter().any(OpenedPolicy::divides_slots),
+            Allotment::SLOTS,
         ),
         (
             policies.iter().any(|policy| policy.guarantee.is_some()),
@@ -228,6 +232,13 @@ pub(super) fn dividing(policies: &[OpenedPolicy], driver: &str) -> String {
     let needed = rules.into_iter().filter(|(is_needed, _)| *is_needed);
     let needed = needed.map(|(_, rule)| rule);
     needed.chain(once(driver)).collect()
+}
+
+/// Returns this driver behind the rule of shares of slots, if any are divided.
+pub(super) fn dividing_slots(policies: &[OpenedPolicy], driver: &str) -> String {
+    let divides = policies.iter().any(OpenedPolicy::divides_slots);
+    let rule = if divides { Allotment::SLOTS } else { "" };
+    [rule, driver].concat()
 }
 
 impl Deciding {

@@ -168,16 +168,31 @@ impl Calls {
             let Some(policy) = self.policies.get(charge.policy) else {
                 continue;
             };
-            call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
             let slots = of_key.iter().map(|charge| u64::from(charge.cost));
-            call.argument(slots.sum::<u64>());
+            let slots: u64 = slots.sum();
+            let mut behind = String::new();
+            if let Some([_, active_for, tenants]) = policy.scale {
+                let key = names.name(&self.prefix, &charge.key.root(), &policy.suffix);
+                let tenant = self.tenant(&key, policy, charge);
+                behind = format!(" {}", tenant.field);
+                call.key(key);
+                call.key(tenant.tenants);
+                call.argument(slots);
+                call.argument(tenant.field);
+                let limit = policy.algorithm.limit().unwrap_or(0);
+                call.numbers([limit.into(), active_for, tenants]);
+            } else {
+                call.key(names.name(&self.prefix, &charge.key, &policy.suffix));
+                call.argument(slots);
+                call.argument("");
+            }
             for charge in of_key {
                 let slot = charge.slot.map_or(0, Slot::number);
                 // The names of `concurrency.members` in Lua.
                 for index in 1..=charge.cost {
                     match index {
-                        1 => call.argument(slot),
-                        _ => call.argument(format_args!("{slot}.{index}")),
+                        1 => call.argument(format_args!("{slot}{behind}")),
+                        _ => call.argument(format_args!("{slot}.{index}{behind}")),
                     }
                 }
             }

@@ -391,18 +391,14 @@ impl<S: Store> LimiterBuilder<S> {
         for fair in self.policies.iter().filter_map(Policy::fairness) {
             fair.check_plans(self.plans.as_ref())?;
         }
-        let is_any = |which: fn(&Policy) -> bool| {
-            let mut policies = self.policies.iter();
-            policies.any(|it| it.fairness().is_some() && which(it))
-        };
+        let divides_places = self
+            .policies
+            .iter()
+            .any(|it| it.fairness().is_some() && it.shapes());
         let has_hours = self.policies.iter().any(|it| it.algorithm().has_hours());
         let unfit = [
             (
-                is_any(|it| it.algorithm().limits_concurrency()) && self.store.is_shared(),
-                "keep the state in this process, by a `MemoryStore`: only that divides slots among tenants",
-            ),
-            (
-                is_any(Policy::shapes) && self.store.is_shared(),
+                divides_places && self.store.is_shared(),
                 "keep the state in this process, by a `MemoryStore`: only that divides the places of a queue among tenants",
             ),
             (

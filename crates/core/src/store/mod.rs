@@ -95,8 +95,8 @@ pub trait Store {
         )
     }
 
-    /// Returns whether its backends divide a limit among tenants: [`Policy::fair`](crate::Policy::fair). The default is `false`: then
-    /// building a limiter or a layer with such a policy is an error.
+    /// Returns whether its backends divide limits among tenants, rates and the slots that they hold: [`Policy::fair`](crate::Policy::fair).
+    /// The default is `false`: then building a limiter or a layer with such a policy is an error.
     fn divides_limits(&self) -> bool {
         false
     }

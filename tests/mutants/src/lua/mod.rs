@@ -32,7 +32,8 @@ impl Case {
     /// The tests that are about this file, which are asked before all others: the program, and parts of names in it.
     fn nearest_tests(&self) -> (&'static str, &'static [&'static str]) {
         let file = self.file.to_string_lossy();
-        let of_files: [(&str, &str, &[&str]); 12] = [
+        let of_files: [(&str, &str, &[&str]); 13] = [
+            ("holders", "redis", &["drawn_slots", "fair_slots"]),
             ("fixed_window", "laws", &["fixed_window::redis"]),
             ("anchored_window", "laws", &["anchored_window::redis"]),
             (

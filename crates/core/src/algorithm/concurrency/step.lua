@@ -1,9 +1,10 @@
 -- The rule of `step.rs` for slots that requests of many nodes hold. They are a sorted set: a member for each slot, with
--- its end by the server's clock, and the marks as a member without an end. The numbers are the limit, how long a slot
--- lasts, and the number by which the request holds its slots, or 0 if it only asks.
+-- its end by the server's clock, and the marks as a member without an end. If slots are divided, the tenant stands behind
+-- the name of its slot. The numbers are the limit, how long a slot lasts, and the number by which the request holds its
+-- slots, or 0 if it only asks.
 --
 -- A state is the set's key, when the last slot ends, the moment at which those from the future end, how many slots are taken,
--- and those to add: `slot`, `slots` and `ends`.
+-- and those to add: `slot`, `slots`, `ends`, and their `tenant`.
 local concurrency = {}
 
 function concurrency.load(key)
@@ -47,18 +48,21 @@ function concurrency.reset_after(state, now)
   return math.max(state.ends or 0, state.last) - now
 end
 
--- The members of the slots that a request holds by this number.
-function concurrency.members(slot, slots)
+-- The members of the slots that a request holds by this number, of this tenant if there is one.
+function concurrency.members(slot, slots, tenant)
   local members = {}
   for index = 1, slots do
     members[index] = index == 1 and string.format('%d', slot) or string.format('%d.%d', slot, index)
+    if tenant then
+      members[index] = members[index] .. ' ' .. tenant
+    end
   end
   return members
 end
 
 -- What needs memory is written first: a full server refuses a script at such a write, unless another came before it.
 function concurrency.save(state, key, marks, ttl)
-  for _, member in ipairs(state.slot and concurrency.members(state.slot, state.slots) or {}) do
+  for _, member in ipairs(state.slot and concurrency.members(state.slot, state.slots, state.tenant) or {}) do
     redis.call('ZADD', key, string.format('%d', state.ends), member)
   end
   if state.moved then
@@ -83,10 +87,13 @@ function concurrency.words(state, now)
   return string.format('%d 0 0', concurrency.taken(state, now))
 end
 
-function concurrency.release(key, slots, slot)
-  for _, member in ipairs(concurrency.members(slot, slots)) do
-    redis.call('ZREM', key, member)
+-- Returns how many slots were there.
+function concurrency.release(key, slots, slot, tenant)
+  local released = 0
+  for _, member in ipairs(concurrency.members(slot, slots, tenant)) do
+    released = released + redis.call('ZREM', key, member)
   end
+  return released
 end
 
 -- Lets slots last until `ends`, and takes those again that are lost. The members stand in ARGV from `first` to `last`, the

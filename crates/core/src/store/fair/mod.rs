@@ -1,13 +1,15 @@
-//! What a tenant has of a limit that is divided: [`shares`] has the rule, which all stores keep.
+//! What a tenant has of a limit that is divided: [`shares`] has the rule for buckets, and [`holders`] that for slots, which all stores
+//! keep.
 
 mod hand;
+mod holders;
 mod shares;
 
 use super::Amendment;
 use crate::clock::Micros;
 use crate::decision::Outcome;
 
-pub(super) use self::hand::Hand;
+pub(super) use self::holders::{Holders, SlotScale, SlotShare};
 pub(super) use self::shares::{Scale, Share, Shares};
 
 /// How a request ends under a limit that is divided.

@@ -33,6 +33,10 @@ function shares.load(key, scale, own)
     end
     it.at, it.behind, it.count, it.hand, it.waiting, it.accruing, it.sated = unpack(numbers, 1, 7)
     it.virtual, it.growing, it.still, it.due, it.furthest = unpack(numbers, 8, 12)
+    -- No more tenants than this are ever told apart, and all others are one.
+    if not (it.count <= 1025 and it.due <= it.count) then
+      shares.failed(key)
+    end
   elseif texts[2] or texts[3] then
     shares.failed(key)
   end

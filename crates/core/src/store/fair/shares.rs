@@ -29,7 +29,7 @@ use ahash::RandomState;
 use super::hand::Hand;
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::policy::{Fair, MOST_TENANTS, Policy};
+use crate::policy::{Fair, MOST_TENANTS};
 
 /// What the rule has to know of the shared limit and of its tenants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,13 +122,6 @@ const LARGEST: f64 = 1e60;
 impl Share {
     /// The rule in Lua, for stores that run it where the state is.
     pub(in crate::store) const LUA: &str = include_str!("shares.lua");
-
-    /// See [`Allotment::scale`](crate::store::allotment::Allotment::scale).
-    pub(in crate::store) fn scale(policy: &Policy) -> Option<[u64; 3]> {
-        let scale = Scale::of(policy.algorithm(), policy.fairness()?)?;
-        let tenants = u64::try_from(scale.tenants).unwrap_or(u64::MAX);
-        Some([scale.fill.get(), scale.active_for.get(), tenants])
-    }
 
     /// Reads what the rule in Lua has told.
     pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {

@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 
 use super::MemoryBackend;
 use super::driver::Purpose;
-use super::fair::{SlotSeat, SlotShare};
+use super::fair::SlotSeat;
 use super::opened::Opened;
 use super::slots::{KeySlots, outcome};
 use crate::algorithm::Limit;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 use crate::store::charged::mark;
+use crate::store::fair::SlotShare;
 use crate::store::{Charge, Charges, Wanted};
 
 /// One policy's part of a decision.

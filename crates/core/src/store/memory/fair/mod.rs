@@ -1,11 +1,9 @@
-//! The tenants among whom the limits of a policy are divided: [`fair`](crate::store::fair) has the rule for buckets, and [`holders`] that
-//! for slots.
+//! The tenants among whom the limits of a policy are divided: [`fair`](crate::store::fair) has the rules.
 //!
 //! Tenants are kept beside the states of the policy, by the fingerprint of the shared key. A decision locks the tenants of its shared
 //! keys first, in the order of the tables, and then decides as any other.
 
 mod deciding;
-mod holders;
 mod slots;
 
 use std::collections::HashMap;
@@ -15,11 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::policy::{Fair, LONGEST_ACTIVE};
-use crate::store::fair::{Ending, Scale, Share, Shares};
+use crate::store::fair::{Ending, Holders, Scale, Share, Shares, SlotScale};
 use crate::store::hashed::Hashed;
 use crate::store::{Amendment, TenantShare};
 
-pub(super) use self::holders::SlotShare;
 pub(super) use self::slots::{SlotDivision, SlotSeat, SlotTenants};
 
 /// The tenants of a policy.
@@ -240,6 +237,18 @@ fn beside(weight: u32, others: impl Iterator<Item = u32>) -> TenantShare {
         weights += u64::from(other);
     }
     TenantShare::beside(weight, tenants, weights)
+}
+
+impl OfOneKey for Holders {
+    type Scale = SlotScale;
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn are_idle(&self, now: Micros, scale: &SlotScale) -> bool {
+        self.are_idle(now, scale)
+    }
 }
 
 impl OfOneKey for Shares {

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
 
-use super::holders::{Holders, SlotScale, SlotShare};
 use super::{OfOneKey, SHARDS, Shard, beside};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::policy::Fair;
+use crate::store::fair::{Holders, SlotScale, SlotShare};
 use crate::store::{Slot, TenantShare};
 
 /// The tenants of a policy on concurrency.

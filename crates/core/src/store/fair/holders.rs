@@ -22,24 +22,24 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
-use super::OfOneKey;
+use super::hand::Hand;
 use crate::clock::Micros;
-use crate::store::fair::Hand;
+use crate::decision::Outcome;
 
 /// What the rule has to know of the shared limit and of its tenants.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct SlotScale {
+pub(in crate::store) struct SlotScale {
     /// The slots of the whole limit.
-    pub(super) limit: u32,
+    pub(in crate::store) limit: u32,
     /// How long a tenant counts that does not ask.
-    pub(super) active_for: Micros,
+    pub(in crate::store) active_for: Micros,
     /// How many tenants are told apart.
-    pub(super) tenants: usize,
+    pub(in crate::store) tenants: usize,
 }
 
 /// The tenants of one shared limit.
 #[derive(Debug, Default)]
-pub(super) struct Holders {
+pub(in crate::store) struct Holders {
     virtual_time: f64,
     /// The latest moment that was seen.
     at: Micros,
@@ -117,7 +117,7 @@ enum Standing {
 
 /// What a request of a tenant may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::memory) struct SlotShare {
+pub(in crate::store) struct SlotShare {
     /// The slots by which the tenant is below the level.
     whole: u32,
     /// The same, and the part of one more that is left, if it is its turn.
@@ -146,8 +146,51 @@ const ROUNDED: f64 = 1e-6;
 const OTHERS: u64 = 0;
 
 impl SlotShare {
+    /// The rule in Lua, for stores that run it where the state is.
+    pub(in crate::store) const LUA: &str = include_str!("holders.lua");
+
+    /// Reads what the rule in Lua has told, and how many slots the request has taken.
+    pub(in crate::store) fn read(words: &[u64]) -> Option<(Self, u32)> {
+        let &[
+            whole,
+            in_turn,
+            is_next,
+            others,
+            claimed,
+            is_contended,
+            limit,
+            taken,
+        ] = words
+        else {
+            return None;
+        };
+        let share = Self {
+            whole: whole.try_into().ok()?,
+            in_turn: in_turn.try_into().ok()?,
+            is_next: is_next != 0,
+            others: others.try_into().ok()?,
+            claimed: claimed.try_into().ok()?,
+            is_contended: is_contended != 0,
+            limit: limit.try_into().ok()?,
+        };
+        Some((share, taken.try_into().ok()?))
+    }
+
+    /// Writes into an outcome of the limit what is left for the tenant, whose request has taken so many slots.
+    pub(in crate::store) fn tell(&self, outcome: &mut Outcome, taken: u32) {
+        if outcome.is_blocked() {
+            return;
+        }
+        let told = outcome.with_remaining(self.of(outcome.remaining(), taken));
+        *outcome = if outcome.is_allowed() {
+            told
+        } else {
+            told.denied(None)
+        };
+    }
+
     /// The whole of this limit, undivided.
-    pub(super) fn whole(limit: u32) -> Self {
+    pub(in crate::store) fn whole(limit: u32) -> Self {
         Self {
             whole: limit,
             in_turn: limit,
@@ -160,7 +203,7 @@ impl SlotShare {
     }
 
     /// Returns whether a request of this cost passes if so many slots are free.
-    pub(in crate::store::memory) fn passes(&self, free: u32, cost: u32) -> bool {
+    pub(in crate::store) fn passes(&self, free: u32, cost: u32) -> bool {
         let is_free = self.is_all_free(free);
         let free = free.saturating_sub(self.claimed);
         let passes = cost <= self.whole || self.is_next || cost <= self.beside_others(free);
@@ -168,7 +211,7 @@ impl SlotShare {
     }
 
     /// Returns how many slots the tenant may take one by one, if so many are free and it has just taken some.
-    pub(in crate::store::memory) fn of(&self, free: u32, taken: u32) -> u32 {
+    pub(in crate::store) fn of(&self, free: u32, taken: u32) -> u32 {
         let is_free = self.is_all_free(free);
         let free = free.saturating_sub(self.claimed);
         let own = self.in_turn.saturating_sub(taken).max(is_free.into());
@@ -185,14 +228,14 @@ impl SlotShare {
     }
 }
 
-impl OfOneKey for Holders {
-    type Scale = SlotScale;
-
-    fn len(&self) -> usize {
+impl Holders {
+    /// Returns how many tenants are kept.
+    pub(in crate::store) fn len(&self) -> usize {
         self.tenants.len()
     }
 
-    fn are_idle(&self, now: Micros, scale: &SlotScale) -> bool {
+    /// Returns whether nothing would change if all tenants were forgotten.
+    pub(in crate::store) fn are_idle(&self, now: Micros, scale: &SlotScale) -> bool {
         let away = now.saturating_sub(self.at);
         let debts = self.tenants.iter().map(|it| it.tag - self.virtual_time);
         let weights = self.sums.hungry_weights + self.sums.full_weights;
@@ -204,11 +247,9 @@ impl OfOneKey for Holders {
                 .all(|it| it.held == 0 && it.rests <= now)
             && in_micros(away) > longest
     }
-}
 
-impl Holders {
     /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
-    pub(super) fn ask(
+    pub(in crate::store) fn ask(
         &mut self,
         (name, weight): (u64, u32),
         now: Micros,
@@ -221,7 +262,7 @@ impl Holders {
     }
 
     /// Returns what a request of this tenant might take.
-    pub(super) fn look(&self, name: u64, now: Micros, scale: &SlotScale) -> SlotShare {
+    pub(in crate::store) fn look(&self, name: u64, now: Micros, scale: &SlotScale) -> SlotShare {
         if now.saturating_sub(self.at) > scale.active_for {
             // All tenants have lapsed.
             return SlotShare::whole(scale.limit);
@@ -232,7 +273,7 @@ impl Holders {
     }
 
     /// Returns the weights of the tenants but this one that have asked lately.
-    pub(super) fn active_beside(
+    pub(in crate::store) fn active_beside(
         &self,
         name: u64,
         now: Micros,
@@ -245,7 +286,7 @@ impl Holders {
     }
 
     /// Counts the slots of a request that has passed, of the tenant at this place.
-    pub(super) fn take(&mut self, place: usize, slots: u32, scale: &SlotScale) {
+    pub(in crate::store) fn take(&mut self, place: usize, slots: u32, scale: &SlotScale) {
         let name = self.tenants[place].name;
         match self.claim.filter(|claim| claim.name == name) {
             // It has what was kept for it.
@@ -260,7 +301,7 @@ impl Holders {
     }
 
     /// Notes that a request of the tenant at this place was refused, which asked for so many slots.
-    pub(super) fn refuse(
+    pub(in crate::store) fn refuse(
         &mut self,
         (place, share): (usize, SlotShare),
         slots: u32,
@@ -295,7 +336,7 @@ impl Holders {
     }
 
     /// Notes that a request of the tenant at this place was not for this limit to decide, so that the tenant does not wait for room.
-    pub(super) fn pass_by(&mut self, place: usize, scale: &SlotScale) {
+    pub(in crate::store) fn pass_by(&mut self, place: usize, scale: &SlotScale) {
         let name = self.tenants[place].name;
         if self.claim.is_some_and(|claim| claim.name == name) {
             self.end_claim(scale);
@@ -303,7 +344,13 @@ impl Holders {
     }
 
     /// Counts slots that a request of this tenant has given back.
-    pub(super) fn give_back(&mut self, name: u64, slots: u32, now: Micros, scale: &SlotScale) {
+    pub(in crate::store) fn give_back(
+        &mut self,
+        name: u64,
+        slots: u32,
+        now: Micros,
+        scale: &SlotScale,
+    ) {
         self.advance(now, scale);
         let mut left = slots;
         // A tenant may have been one of the others when it took them.
