@@ -10,7 +10,7 @@ use tower_ratelimit::limiter::Reservation;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Fair;
 use tower_ratelimit::store::Lease;
-use tower_ratelimit::{Concurrency, Limiter, ManualClock, Micros, Policy, RedisStore};
+use tower_ratelimit::{Concurrency, Limiter, ManualClock, Micros, Policy, RedisStore, TokenBucket};
 
 use crate::scene::{ask, calls, cluster_store, daily, patient, store, without_a_standby};
 use crate::slots::{LIFE, members, short_lived};
@@ -187,6 +187,38 @@ async fn slots_are_divided_after_a_clock_that_has_stepped_back() {
         take_all(&limiter, "ann").await,
     ];
     assert_eq!((hog.len(), ann.len()), (2, 2));
+}
+
+/// The share of a tenant is asked in one call, and makes nobody active.
+#[tokio::test]
+async fn an_inspection_tells_the_share_of_a_tenant() {
+    let server = Server::start(&[]);
+    for policy in [
+        reports(8),
+        Policy::new("upstream", TokenBucket::per_hour(8)).fair(fair()),
+    ] {
+        let limiter = over(&store(&server), [policy.clone()]);
+        let ann = take(&limiter, "ann").await;
+        let big = limiter.plan("pro").reserve(tenant("big"), 1).await.unwrap();
+        assert!(ann.is_some() && big.is_allowed());
+        for (plan, name, tenants, told) in [
+            ("free", "ann", 2, "1/4"),
+            ("pro", "big", 2, "3/4"),
+            ("free", "new", 3, "1/5"),
+            ("free", "ann", 2, "1/4"),
+        ] {
+            let inspection = limiter.plan(plan).inspect(tenant(name)).await.unwrap();
+            let shares: Vec<_> = inspection.shares().collect();
+            let [(shown, share)] = shares[..] else {
+                panic!("{shares:?}");
+            };
+            assert_eq!(shown, policy.name());
+            assert_eq!(
+                (share.tenants(), share.to_string()),
+                (tenants, told.to_owned())
+            );
+        }
+    }
 }
 
 /// What a thousand tenants leave at a server is gone when it makes no difference any more.

@@ -22,7 +22,9 @@ use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcomes;
 use tower_ratelimit_core::error::{StoreError, StoreErrorKind};
 use tower_ratelimit_core::observe::StoreStats;
-use tower_ratelimit_core::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Wanted};
+use tower_ratelimit_core::store::{
+    Amendment, Backend, Charge, Charged, Outlook, Reply, TenantShare, Wanted,
+};
 
 /// A [`RedisStore`](super::RedisStore) opened for a list of policies.
 pub struct RedisBackend(Arc<Calls>);
@@ -425,6 +427,15 @@ impl Backend for RedisBackend {
         }
         let count = async move { calls.leased(&charge).await };
         self.0.apart_in_time((charge.key, 1), count)
+    }
+
+    fn tenant_share(&self, charge: &Charge) -> Reply<Result<Option<TenantShare>, StoreError>> {
+        let (calls, charge) = (Arc::clone(&self.0), *charge);
+        if !calls.divides(&charge) || calls.watch.is_away(&[charge]) {
+            return Reply::Now(Ok(None));
+        }
+        let tell = async move { calls.tenant_share(&charge).await.map(Some) };
+        self.0.apart_in_time((charge.key, 1), tell)
     }
 
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::batcher::Batcher;
 use super::denials::DenialCache;
-use super::failure::{failure, failure_of, interrupted, is_of_some};
+use super::failure::{NOT_READ, failure, failure_of, interrupted, is_of_some, nonsense};
 use super::in_use::SlotsInUse;
 use super::leases::Leases;
 use super::link::Link;
@@ -30,7 +30,7 @@ use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::error::{StoreError, StoreErrorKind};
 use tower_ratelimit_core::key::Key;
-use tower_ratelimit_core::store::{Amendment, Charge, Reply, Slot};
+use tower_ratelimit_core::store::{Amendment, Charge, Reply, Slot, TenantShare};
 
 /// Makes the calls to the server for a list of policies.
 pub(super) struct Calls {
@@ -462,6 +462,26 @@ impl Calls {
         call.numbers(lua.numbers.into_iter().chain(scale));
         call.argument(tenant.weight);
         call.argument(tenant.field);
+    }
+
+    /// Returns the part that the tenant of a charge has of a limit that is divided.
+    pub(super) async fn tenant_share(&self, charge: &Charge) -> Result<TenantShare, StoreError> {
+        let mut call = self.call("share");
+        self.put_tenant(&mut call, &mut Names::default(), charge, 0);
+        let until = self.link.deadline();
+        let answer = self.run(&self.amend_shares, &call, &[*charge], until).await;
+        let read = |answer| match answer {
+            Value::Array(numbers) => match numbers[..] {
+                [Value::Int(others), Value::Int(weights)] => {
+                    let others = u32::try_from(others).ok()?;
+                    let weights = u64::try_from(weights).ok()?;
+                    Some(TenantShare::beside(charge.weight.into(), others, weights))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        read(self.watched(answer)?).ok_or_else(|| nonsense(NOT_READ))
     }
 
     /// Changes what was used of limits that are guaranteed in part to children.

@@ -23,6 +23,8 @@ pub(super) fn failure_of<'a, T: 'a>(
     errors.find(|error| !is_of_a_key(error))
 }
 
+pub(super) const NOT_READ: &str = "the script's answer is not what this version reads";
+
 /// Returns the error for an answer that the scripts never give.
 pub(super) fn nonsense(about: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::Misconfigured)

@@ -2,6 +2,7 @@
 -- KEYS: for each change the state of the shared key, and its tenants.
 -- ARGV: the time, or nothing; the verb; then for each its rule, the amount, until when it can be given back, four numbers of the rule,
 -- the limit first, the three numbers of its scale, and the weight and the field of the tenant.
+-- `share` changes nothing, and returns how many other tenants of one shared key are active, and what they weigh together.
 -- Of slots, `release` gives those back that a request holds by a number, which stands in place of the moment, and `reset` removes
 -- what cannot be read.
 -- Returns 1.
@@ -21,6 +22,17 @@ local function read_all(set, key, at, scale)
   end
   of.read(it, places)
   return it
+end
+
+-- Returns how many tenants but that of the charge have asked lately, and what they weigh together.
+local function beside(set, key, at, scale)
+  local it, field, others, weights = read_all(set, key, at, scale), ARGV[at + 11], 0, 0
+  for _, tenant in ipairs(it.tenants) do
+    if tenant.field ~= field and now + it.behind - tenant.seen <= scale.active_for then
+      others, weights = others + 1, weights + tenant.weight
+    end
+  end
+  return {others, weights}
 end
 
 -- Gives back the slots that a request of a tenant holds, whose charge stands at this place of ARGV.
@@ -57,7 +69,9 @@ for index = 1, #KEYS, 2 do
   local tenants_key, field = KEYS[index + 1], ARGV[at + 11]
   local scale = {limit = limit, fill = ARGV[at + 7] + 0, active_for = ARGV[at + 8] + 0, tenants = ARGV[at + 9] + 0}
   local policy = {rule, false, limit, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
-  if rule == rules.concurrency then
+  if verb == 'share' then
+    return beside(key, tenants_key, at, scale)
+  elseif rule == rules.concurrency then
     (verb == 'release' and release or reset_slots)(key, tenants_key, at, scale)
   elseif verb == 'reset' then
     -- Data that no rule can read is removed.

@@ -4,7 +4,7 @@ use redis::Value;
 use smallvec::SmallVec;
 
 use super::{KeyReply, Own, ScriptReply};
-use crate::failure::nonsense;
+use crate::failure::{NOT_READ, nonsense};
 use crate::lease::{Grant, Leased};
 use crate::opened::Charges;
 use tower_ratelimit_core::__internal::Allotment;
@@ -12,8 +12,6 @@ use tower_ratelimit_core::algorithm::State;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::error::StoreError;
 use tower_ratelimit_core::store::Charge;
-
-const NOT_READ: &str = "the script's answer is not what this version reads";
 
 impl ScriptReply {
     pub(crate) fn read(value: Value, charges: &Charges) -> Result<Self, StoreError> {
