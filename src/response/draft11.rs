@@ -17,6 +17,7 @@ use super::dialect::whole_seconds;
 use super::form::Form;
 use super::lists::Lists;
 use super::names::{RATELIMIT, RATELIMIT_POLICY};
+use super::refusal::LONGEST_RETRY;
 use crate::clock::Micros;
 use crate::decision::{Outcome, Outcomes};
 
@@ -43,8 +44,9 @@ struct Texts {
 /// The headers of draft 11 for one response. They are moved several times, and become a map or lines at its end.
 #[derive(Debug)]
 pub(crate) struct Draft11Headers {
-    texts: Arc<Texts>,
-    /// The value of `RateLimit-Policy`, if it is not the usual one, and that of `RateLimit`.
+    /// The texts with the value of `RateLimit-Policy`, if it is the usual one.
+    usual: Option<Arc<Texts>>,
+    /// The value of `RateLimit-Policy`, if it is not, and that of `RateLimit`.
     values: Vec<u8>,
     /// Where `RateLimit` begins.
     limits: usize,
@@ -66,6 +68,23 @@ struct Item {
 type Buffer = SmallVec<[u8; 256]>;
 
 impl Draft11Headers {
+    /// Writes the headers of one response about these policies, whose texts are not kept.
+    pub(super) fn once(rules: &[&Rule], outcomes: &Outcomes, is_allowed: bool) -> Option<Self> {
+        let items: Vec<Item> = rules.iter().map(|rule| Item::new(rule)).collect();
+        let announced = || announced(&items, outcomes);
+        let (values, limits) = if is_allowed {
+            write(announced, false, |_| true, Outcome::effective_micros)
+        } else {
+            let window = wait(outcomes, LONGEST_RETRY);
+            write(announced, false, Outcome::denies, window)
+        }?;
+        Some(Self {
+            usual: None,
+            values,
+            limits,
+        })
+    }
+
     /// Adds the headers to those of a response.
     pub(super) fn add_to(self, headers: &mut HeaderMap) {
         if headers.capacity() > 0 {
@@ -74,20 +93,20 @@ impl Draft11Headers {
             }
             return;
         }
-        if self.limits > 0 {
-            if let Some(Lists { policies, limits }) = self.lists() {
-                *headers = ALONE.filled([policies, limits]);
+        if let Some(texts) = &self.usual {
+            if let Ok(limits) = HeaderValue::try_from(self.values) {
+                *headers = texts.alone.filled([limits]);
             }
-        } else if let Ok(limits) = HeaderValue::try_from(self.values) {
-            *headers = self.texts.alone.filled([limits]);
+        } else if let Some(Lists { policies, limits }) = self.lists() {
+            *headers = ALONE.filled([policies, limits]);
         }
     }
 
     pub(super) fn lists(self) -> Option<Lists> {
         let mut limits = Bytes::from(self.values);
-        let policies = match self.limits {
-            0 => self.texts.all.clone(),
-            limits_at => HeaderValue::from_maybe_shared(limits.split_to(limits_at)).ok()?,
+        let policies = match self.usual {
+            Some(texts) => texts.all.clone(),
+            None => HeaderValue::from_maybe_shared(limits.split_to(self.limits)).ok()?,
         };
         let limits = HeaderValue::from_maybe_shared(limits).ok()?;
         Some(Lists { policies, limits })
@@ -169,7 +188,7 @@ impl Draft11 {
             for part in parts {
                 limits.extend_from_slice(part.as_bytes());
             }
-            return Some(self.headers(limits, 0));
+            return Some(self.usual(limits));
         }
         self.fields_of_several(outcomes, listed, window)
     }
@@ -180,25 +199,18 @@ impl Draft11 {
         listed: impl Fn(&Outcome) -> bool,
         window: impl Fn(&Outcome) -> Option<Micros>,
     ) -> Option<Draft11Headers> {
-        let mut values = Buffer::new();
-        if !self.has_usual_policies(outcomes) {
-            for (item, outcome) in self.announced(outcomes) {
-                separate(&mut values, 0);
-                values.extend_from_slice(item.policy(outcome).as_bytes());
+        let is_usual = self.has_usual_policies(outcomes);
+        let announced = || announced(&self.0.items, outcomes);
+        let (values, limits) = write(announced, is_usual, listed, window)?;
+        Some(if is_usual {
+            self.usual(values)
+        } else {
+            Draft11Headers {
+                usual: None,
+                values,
+                limits,
             }
-        }
-        let begin = values.len();
-        let mut digits = [itoa::Buffer::new(); 2];
-        for (item, outcome) in self.announced(outcomes) {
-            if !listed(outcome) {
-                continue;
-            }
-            separate(&mut values, begin);
-            for part in item.parts(outcome, window(outcome), &mut digits) {
-                values.extend_from_slice(part.as_bytes());
-            }
-        }
-        (values.len() > begin).then(|| self.headers(values.to_vec(), begin))
+        })
     }
 
     /// Writes what [`fields`](Self::fields) does, with a partition key after each item.
@@ -228,52 +240,47 @@ impl Draft11 {
         let mut values = policies.join(", ");
         let begin = values.len();
         values.push_str(&limits.join(", "));
-        Some(self.headers(values.into_bytes(), begin))
+        Some(Draft11Headers {
+            usual: None,
+            values: values.into_bytes(),
+            limits: begin,
+        })
     }
 
     /// Returns whether all limited policies apply, each with its own limit.
     fn has_usual_policies(&self, outcomes: &Outcomes) -> bool {
-        self.announced(outcomes).count() == self.0.limited
-            && self
-                .announced(outcomes)
-                .all(|(_, outcome)| outcome.own_limit().is_none())
-    }
-
-    /// Returns the outcomes of the policies that clients are told of.
-    fn announced<'a>(
-        &'a self,
-        outcomes: &'a Outcomes,
-    ) -> impl Iterator<Item = (&'a Item, &'a Outcome)> {
-        outcomes.iter().filter_map(|(policy, outcome)| {
-            let item = self.0.items.get(policy)?;
-            item.is_announced.then_some((item, outcome))
-        })
+        announced(&self.0.items, outcomes).count() == self.0.limited
+            && announced(&self.0.items, outcomes).all(|(_, outcome)| outcome.own_limit().is_none())
     }
 
     #[inline]
-    fn headers(&self, values: Vec<u8>, limits: usize) -> Draft11Headers {
+    fn usual(&self, limits: Vec<u8>) -> Draft11Headers {
         Draft11Headers {
-            texts: Arc::clone(&self.0),
-            values,
-            limits,
+            usual: Some(Arc::clone(&self.0)),
+            values: limits,
+            limits: 0,
         }
     }
 }
 
 impl Item {
     fn new(rule: &Rule) -> Self {
-        let name = quoted(rule.name());
-        let limit = rule.limit().unwrap_or(0);
+        let mut remaining = quoted(rule.name());
+        let mut policy = String::with_capacity(remaining.len() + 32);
+        policy.push_str(&remaining);
+        let window = rule.period();
+        let window = window.map(|window| whole_seconds(window.into()));
+        push_quota(&mut policy, rule.limit().unwrap_or(0), window);
         let unit = if rule.is_at_once() {
             ";qu=\"concurrent-requests\""
         } else {
             ""
         };
-        let window = rule.period();
-        let window = window.map(|window| whole_seconds(window.into()));
+        policy.push_str(unit);
+        remaining.push_str(";r=");
         Self {
-            remaining: format!("{name};r="),
-            policy: format!("{name}{}{unit}", quota(limit, window)),
+            remaining,
+            policy,
             unit,
             is_announced: rule.is_announced(),
         }
@@ -300,19 +307,63 @@ impl Item {
         match outcome.own_limit() {
             None => Cow::Borrowed(&self.policy),
             Some((limit, window)) => {
-                let name = self.remaining.trim_end_matches(";r=");
-                let window = window.map(u64::from);
-                Cow::Owned(format!("{name}{}{}", quota(limit, window), self.unit))
+                let mut policy = self.remaining.trim_end_matches(";r=").to_owned();
+                push_quota(&mut policy, limit, window.map(u64::from));
+                policy.push_str(self.unit);
+                Cow::Owned(policy)
             }
         }
     }
 }
 
-fn quota(limit: u32, window: Option<u64>) -> String {
-    match window {
-        Some(seconds) => format!(";q={limit};w={seconds}"),
-        None => format!(";q={limit}"),
+fn push_quota(policy: &mut String, limit: u32, window: Option<u64>) {
+    let mut digits = itoa::Buffer::new();
+    policy.push_str(";q=");
+    policy.push_str(digits.format(limit));
+    if let Some(seconds) = window {
+        policy.push_str(";w=");
+        policy.push_str(digits.format(seconds));
     }
+}
+
+/// Returns the outcomes of the policies that clients are told of.
+fn announced<'a>(
+    items: &'a [Item],
+    outcomes: &'a Outcomes,
+) -> impl Iterator<Item = (&'a Item, &'a Outcome)> {
+    outcomes.iter().filter_map(|(policy, outcome)| {
+        let item = items.get(policy)?;
+        item.is_announced.then_some((item, outcome))
+    })
+}
+
+/// Writes the list of the policies, unless it is the usual one, and behind it that of their limits, whose begin it returns.
+/// `None` if there is nothing to tell.
+fn write<'a, I: Iterator<Item = (&'a Item, &'a Outcome)>>(
+    announced: impl Fn() -> I,
+    is_usual: bool,
+    listed: impl Fn(&Outcome) -> bool,
+    window: impl Fn(&Outcome) -> Option<Micros>,
+) -> Option<(Vec<u8>, usize)> {
+    let mut values = Buffer::new();
+    if !is_usual {
+        for (item, outcome) in announced() {
+            separate(&mut values, 0);
+            values.extend_from_slice(item.policy(outcome).as_bytes());
+        }
+    }
+    let begin = values.len();
+    let mut digits = [itoa::Buffer::new(); 2];
+    for (item, outcome) in announced() {
+        if !listed(outcome) {
+            continue;
+        }
+        separate(&mut values, begin);
+        for part in item.parts(outcome, window(outcome), &mut digits) {
+            values.extend_from_slice(part.as_bytes());
+        }
+    }
+    (values.len() > begin).then(|| (values.to_vec(), begin))
 }
 
 /// Returns the wait for each policy that denied.
@@ -326,8 +377,16 @@ fn wait(outcomes: &Outcomes, most: Micros) -> impl Fn(&Outcome) -> Option<Micros
 
 /// Quotes a string of a structured field. For printable ASCII the result is a JSON string as well.
 pub(super) fn quoted(name: &str) -> String {
-    let escaped = name.replace('\\', r"\\").replace('"', r#"\""#);
-    format!("\"{escaped}\"")
+    let mut quoted = String::with_capacity(name.len() + 8);
+    quoted.push('"');
+    for letter in name.chars() {
+        if matches!(letter, '\\' | '"') {
+            quoted.push('\\');
+        }
+        quoted.push(letter);
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// Separates an item from those before it in the list that has this begin.

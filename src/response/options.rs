@@ -76,6 +76,11 @@ impl AnswerOptions {
         !self.headers.dialects.is_empty()
     }
 
+    /// Returns whether all responses have the headers of draft 11, and no others.
+    pub(super) fn writes_draft11_alone(&self) -> bool {
+        self.headers.is_draft11_alone()
+    }
+
     /// Returns the writers of the headers, for policies that are already checked.
     pub(super) fn writers(&self, rules: &[Rule]) -> Writers {
         (self.writers)(&self.headers, rules)

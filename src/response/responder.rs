@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Extensions, Response, StatusCode};
+use tower_ratelimit_core::__internal::Rule;
 
 use super::body::RefusalBody;
 use super::dialect::Dialect;
+use super::draft11::Draft11Headers;
 use super::fields::Fields;
 use super::options::AnswerOptions;
 use super::refusal::{LONGEST_RETRY, Refusal};
@@ -79,9 +81,15 @@ impl Responder {
         // A policy in shadow appears in no response.
         for (policy, outcome) in all.iter().filter(|(_, outcome)| !outcome.is_shadow()) {
             outcomes.push(named.len(), *outcome);
-            named.push(rules.get(policy)?.clone());
+            named.push(rules.get(policy)?);
         }
-        let (writers, outcomes) = (self.options.writers(&named), &outcomes);
+        let outcomes = &outcomes;
+        if self.options.writes_draft11_alone() {
+            let headers = Draft11Headers::once(&named, outcomes, decision.is_allowed());
+            return headers.map(Fields::Draft11);
+        }
+        let named: Vec<Rule> = named.into_iter().cloned().collect();
+        let writers = self.options.writers(&named);
         if decision.is_allowed() {
             writers.allowed(&[], outcomes)
         } else {

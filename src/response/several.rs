@@ -41,13 +41,20 @@ struct Several {
     unless_public: bool,
 }
 
+impl HeaderOptions {
+    /// Returns whether all responses have the headers of draft 11, and no others.
+    pub(super) fn is_draft11_alone(&self) -> bool {
+        let is_plain = self.partition_secret.is_none() && !self.unless_public;
+        is_plain && *self.dialects == [Dialect::Draft11]
+    }
+}
+
 /// Makes the writers of all dialects that the options name.
 pub(super) fn writers(options: &HeaderOptions, rules: &[Rule]) -> Writers {
     let dialects = &options.dialects;
-    let is_plain = options.partition_secret.is_none() && !options.unless_public;
     match **dialects {
         [] => Writers::None,
-        [Dialect::Draft11] if is_plain => Writers::Draft11(Draft11::new(rules)),
+        _ if options.is_draft11_alone() => Writers::Draft11(Draft11::new(rules)),
         _ => {
             let draft11 = dialects.contains(&Dialect::Draft11);
             let others = dialects.iter().filter(|other| **other != Dialect::Draft11);

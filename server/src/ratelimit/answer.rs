@@ -1,6 +1,7 @@
 //! The answer for Envoy.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use http::Response;
@@ -140,11 +141,12 @@ fn header(name: &str, value: String) -> HeaderValue {
 }
 
 fn draft_headers(verdict: &Verdict) -> Vec<HeaderValue> {
+    static RESPONDER: LazyLock<Responder> = LazyLock::new(Responder::default);
     let Some(decision) = &verdict.decision else {
         return Vec::new();
     };
     let mut response = Response::new(());
-    Responder::default().add_headers(decision, &mut response);
+    RESPONDER.add_headers(decision, &mut response);
     let fields = response.headers().iter();
     let fields = fields.filter(|(name, _)| *name != RETRY_AFTER);
     let fields = fields
