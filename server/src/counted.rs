@@ -105,29 +105,31 @@ impl Counted {
         if self.reads(name) {
             return false;
         }
+        // Of two names with no signs but `-`, none passes for the other.
+        let has_signs = || name.as_str().bytes().any(|byte| folded(byte) != byte);
+        let may_be_forwarding = || {
+            let dashed: Vec<u8> = name.as_str().bytes().map(folded).collect();
+            str::from_utf8(&dashed).is_ok_and(fields::is_forwarding)
+        };
         self.headers.iter().any(is_alike)
-            || KEPT.iter().any(is_alike)
-            || OF_THE_CONNECTION.iter().any(is_alike)
-            || !fields::is_forwarding(name.as_str())
-                && fields::is_forwarding(&folded(name.as_str()).replace('_', "-"))
+            || has_signs()
+                && (KEPT.iter().any(is_alike)
+                    || OF_THE_CONNECTION.iter().any(is_alike)
+                    || !fields::is_forwarding(name.as_str()) && may_be_forwarding())
     }
 }
 
-/// Returns the name without the differences that some upstreams do not see.
-fn folded(name: &str) -> String {
-    let letters = name.chars().map(|letter| {
-        let letter = letter.to_ascii_lowercase();
-        if letter.is_ascii_alphanumeric() || !letter.is_ascii() {
-            letter
-        } else {
-            '_'
-        }
-    });
-    letters.collect()
+/// Returns a byte of a name without the differences that some upstreams do not see.
+fn folded(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() || !byte.is_ascii() {
+        byte.to_ascii_lowercase()
+    } else {
+        b'-'
+    }
 }
 
 fn alike(one: &str, other: &str) -> bool {
-    one.len() == other.len() && folded(one) == folded(other)
+    one.len() == other.len() && one.bytes().map(folded).eq(other.bytes().map(folded))
 }
 
 /// Returns whether each server reads the same value of this field in a query. Some end a field at `;` too, and some take

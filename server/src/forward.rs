@@ -123,7 +123,7 @@ impl Upstream {
 
     /// Answers with the response of the upstream, or with 502 or 504 if there is none, and with 408 if the client does not
     /// send its request.
-    pub(crate) async fn answer(self, mut request: Request<RequestBody>) -> Response<Body> {
+    pub(crate) async fn answer(&self, mut request: Request<RequestBody>) -> Response<Body> {
         let Some(sender) = request.extensions_mut().remove::<Sender>() else {
             return text_response(StatusCode::INTERNAL_SERVER_ERROR, "the peer is unknown");
         };
@@ -169,7 +169,8 @@ impl Upstream {
         is_grpc: bool,
     ) -> Result<Response<Incoming>, NoResponse> {
         if is_grpc {
-            return self.grpc.request(request).await;
+            // Its connection may have to open first, which would make room for that in every request.
+            return Box::pin(self.grpc.request(request)).await;
         }
         let response = self.http1.request(request).await;
         response.map_err(|error| NoResponse {

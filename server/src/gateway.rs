@@ -67,9 +67,11 @@ impl Gateway {
         let upstream = upstream.into();
         let stalled_after = upstream.as_ref().map(Upstream::timeout);
         let forwarding = upstream.map(|upstream| {
+            let upstream = Arc::new(upstream);
             let forward = service_fn(move |request| {
-                let upstream = upstream.clone();
-                async move { Ok(upstream.answer(request).await) }
+                let upstream = Arc::clone(&upstream);
+                // It is large, and each layer around it would move it.
+                Box::pin(async move { Ok(upstream.answer(request).await) })
             });
             let limited = limits.layer().layer(forward);
             let reading = limits.read_json().layer(limited);

@@ -202,7 +202,8 @@ impl Server {
                         scheme,
                         heads,
                     };
-                    answers.clone().answer(request, client)
+                    // A task has room for the future of its request, and is copied when it begins.
+                    Box::pin(answers.clone().answer(request, client))
                 };
                 let ended = async {
                     let stream = its.greet(stream).await?;
@@ -370,16 +371,20 @@ impl Answers {
 
     async fn answer(self, mut request: Request<Incoming>, client: Client) -> Response<Body> {
         match self {
-            // A task has room for the largest of these, and is copied when it begins: a call of Envoy would pay for it.
-            Self::Gateway(gateway) => Box::pin(gateway.answer(request, client)).await,
-            Self::Operators(router) | Self::Envoy(router) => {
+            Self::Gateway(gateway) => gateway.answer(request, client).await,
+            Self::Operators(router) => {
                 request.extensions_mut().insert(ConnectInfo(client.peer));
-                let answered = router.oneshot(request.map(axum::body::Body::new)).await;
-                let response = answered.unwrap_or_else(|never| match never {});
-                response.map(|body| body.map_err(Into::into).boxed_unsync())
+                route(router, request).await
             }
+            Self::Envoy(router) => route(router, request).await,
         }
     }
+}
+
+async fn route(router: Router, request: Request<Incoming>) -> Response<Body> {
+    let answered = router.oneshot(request.map(axum::body::Body::new)).await;
+    let response = answered.unwrap_or_else(|never| match never {});
+    response.map(|body| body.map_err(Into::into).boxed_unsync())
 }
 
 /// Waits until a connection has had its time, and returns whether it is one of HTTP/2.

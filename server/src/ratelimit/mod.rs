@@ -308,9 +308,12 @@ impl RateLimits {
         let left = |moment: Instant| moment.saturating_duration_since(Instant::now());
         let moment = deadline.and_then(|deadline| deadline.moment());
         let time = moment.map_or(self.inner.options.time, left);
-        let (inner, request) = (&self.inner, Arc::new(request));
-        let turn = Arc::new(Turn::default());
-        let deciding = Arc::clone(inner).decide(Arc::clone(&request), Arc::clone(&turn));
+        let inner = &self.inner;
+        let call = Arc::new(Call {
+            request,
+            has_answer: AtomicBool::new(false),
+        });
+        let deciding = Arc::clone(inner).decide(Arc::clone(&call));
         let mut deciding = Box::pin(deciding);
         let at_once = poll_fn(|context| Poll::Ready(deciding.as_mut().poll(context))).await;
         if let Poll::Ready(answer) = at_once {
@@ -320,7 +323,7 @@ impl RateLimits {
         let mut deciding = tokio::spawn(deciding);
         let in_time = timeout(time, &mut deciding).await;
         let answer = match in_time {
-            Err(_) if turn.take() => return inner.decide_without_store(&request).await,
+            Err(_) if call.take_turn() => return inner.decide_without_store(&call.request).await,
             // It has been decided just now.
             Err(_) => deciding.await,
             Ok(answer) => answer,
@@ -369,36 +372,36 @@ impl RateLimits {
     }
 }
 
-/// The turn to answer a request, which is taken once: by the store, or when the time is over.
-#[derive(Debug, Default)]
-struct Turn(AtomicBool);
+/// A question that is being decided.
+#[derive(Debug)]
+struct Call {
+    request: RateLimitRequest,
+    has_answer: AtomicBool,
+}
 
-impl Turn {
-    fn take(&self) -> bool {
-        !self.0.swap(true, Ordering::Relaxed)
+impl Call {
+    /// Takes the turn to answer, which is taken once: by the store, or when the time is over.
+    fn take_turn(&self) -> bool {
+        !self.has_answer.swap(true, Ordering::Relaxed)
     }
 }
 
 impl Inner {
-    async fn decide(
-        self: Arc<Self>,
-        request: Arc<RateLimitRequest>,
-        turn: Arc<Turn>,
-    ) -> Result<RateLimitResponse, NoAnswer> {
-        let domains = self.in_force();
+    async fn decide(self: Arc<Self>, call: Arc<Call>) -> Result<RateLimitResponse, NoAnswer> {
+        let (domains, request) = (self.in_force(), &call.request);
         let Some(domain) = domains.get(&request.domain) else {
             add(&self.statistics.unknown_domain, 1);
             return Ok(answer::without_limits(request.descriptors.len()));
         };
-        let limiters = self.limiters(domain, &request)?;
-        let demands = self.demands(domain, &limiters, &request)?;
+        let limiters = self.limiters(domain, request)?;
+        let demands = self.demands(domain, &limiters, request)?;
         let charges_refused = self.options.charge_refused;
         let verdict = question::decide(&limiters.limiter, &demands, charges_refused).await;
-        if !turn.take() {
+        if !call.take_turn() {
             return Err(late());
         }
         let verdict = verdict.map_err(unavailable)?;
-        Ok(self.answer(&request, domain, &demands, &verdict))
+        Ok(self.answer(request, domain, &demands, &verdict))
     }
 
     /// Decides about a request that the store has not answered in time.
