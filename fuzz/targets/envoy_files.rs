@@ -77,7 +77,7 @@ fn store() -> MemoryStore {
 fn ask(limits: &RateLimits, limit: &DescriptorLimit) -> Result<RateLimitResponse, NoAnswer> {
     let entry = |(key, value): (&str, Option<&str>)| Entry {
         key: key.to_owned(),
-        value: value.unwrap_or("any").to_owned(),
+        value: value.unwrap_or("any").into(),
     };
     let asked = RateLimitRequest {
         domain: limit.domain().to_owned(),

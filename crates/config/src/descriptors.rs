@@ -503,9 +503,10 @@ pub fn state_name(domain: &str, steps: &[(&str, Option<&str>)]) -> String {
 }
 
 /// Returns the SHA-256 of a list of texts, no two of which run together.
-pub fn digest<'a>(texts: impl Iterator<Item = &'a str>) -> [u8; 32] {
+pub fn digest(texts: impl Iterator<Item = impl AsRef<[u8]>>) -> [u8; 32] {
     let mut digest = Sha256::new();
     for text in texts {
+        let text = text.as_ref();
         digest.update((text.len() as u64).to_le_bytes());
         digest.update(text);
     }

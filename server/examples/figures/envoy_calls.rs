@@ -155,7 +155,7 @@ async fn call(client: &mut Grpc<Channel>, key: usize) -> Result<(), Failure> {
     const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     let entry = Entry {
         key: "remote_address".to_owned(),
-        value: format!("198.51.{}.{}", key / 256, key % 256),
+        value: format!("198.51.{}.{}", key / 256, key % 256).into_bytes(),
     };
     let request = RateLimitRequest {
         domain: "shop".to_owned(),

@@ -234,7 +234,7 @@ fn metadata(request: &RateLimitRequest, demands: &[Demand<'_>], verdict: &Verdic
 
 fn described(descriptor: &RateLimitDescriptor) -> Value {
     let entries = descriptor.entries.iter();
-    let entries = entries.map(|entry| text(format!("{}={}", entry.key, entry.value)));
+    let entries = entries.map(|entry| text(format!("{}={}", entry.key, entry.text())));
     let mut fields = BTreeMap::from([("entries".to_owned(), list(entries.collect()))]);
     if let Some(limit) = &descriptor.limit {
         let mut of_limit = BTreeMap::from([

@@ -54,11 +54,14 @@ pub fn explain(
         );
         return Err(Mistakes::of(message));
     };
-    let entries = entries.into_iter().map(|(key, value)| Entry { key, value });
+    let entries = entries.into_iter().map(|(key, value)| Entry {
+        key,
+        value: value.into_bytes(),
+    });
     let entries: Vec<Entry> = entries.collect();
     let descriptor = entries
         .iter()
-        .map(|entry| format!("({}, {})", entry.key, entry.value));
+        .map(|entry| format!("({}, {})", entry.key, entry.text()));
     let descriptor: String = descriptor.collect();
     Ok(match domain.top.find(&entries) {
         Some(found) => {
@@ -86,16 +89,20 @@ fn why_not(domain: &Domain, entries: &[Entry]) -> String {
         .take_while(|number| domain.top.meets(&entries[..*number]))
         .count();
     match entries.get(met) {
-        Some(Entry { key, value }) if met == 0 => {
+        Some(entry) if met == 0 => {
             format!(
-                "no descriptor at the top of {} has ({key}, {value})",
-                domain.file
+                "no descriptor at the top of {} has ({}, {})",
+                domain.file,
+                entry.key,
+                entry.text()
             )
         }
-        Some(Entry { key, value }) => {
+        Some(entry) => {
             format!(
-                "no descriptor of {} below that of the first {met} has ({key}, {value})",
-                domain.file
+                "no descriptor of {} below that of the first {met} has ({}, {})",
+                domain.file,
+                entry.key,
+                entry.text()
             )
         }
         None => format!(

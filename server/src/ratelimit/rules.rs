@@ -1,5 +1,6 @@
 //! The limits of a domain, and which of them a descriptor has.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -134,14 +135,16 @@ impl Level {
             |step: &Step<'_>, its: &OfEntry| its.is_together || step.descriptor.is_shared;
         let counted = met().map(|((entry, step), its)| {
             let pattern = step.value.filter(|_| is_shared(step, its));
-            (&*entry.key, pattern.unwrap_or(&entry.value))
+            let value = pattern.map_or(&*entry.value, str::as_bytes);
+            (&*entry.key, value)
         });
         let tells = |step: &Step<'_>, its: &OfEntry| its.is_shown || step.descriptor.tells_value;
         let path = met().any(|((_, step), its)| tells(step, its)).then(|| {
-            let shown = met().map(|((entry, step), its)| {
+            let texts: Vec<_> = entries.iter().map(Entry::text).collect();
+            let shown = met().zip(&texts).map(|(((entry, step), its), text)| {
                 let is_shown = tells(step, its) && !is_shared(step, its);
                 let value = if is_shown {
-                    Some(beginning(&entry.value))
+                    Some(beginning(text))
                 } else {
                     step.value
                 };
@@ -169,13 +172,14 @@ impl Level {
             descriptor,
             value: Some(value),
         };
-        if let Some((value, descriptor)) = values.exact.get_key_value(&*entry.value) {
+        let text = entry.text();
+        if let Some((value, descriptor)) = values.exact.get_key_value(&*text) {
             return Some(step((value, descriptor)));
         }
         let patterns = || values.patterns.iter().map(|(text, it)| (&**text, it));
         // A value that is written as a pattern is that pattern, and not one before it.
-        let itself = patterns().find(|(text, _)| *text == entry.value);
-        let pattern = itself.or_else(|| patterns().find(|(text, _)| matches(text, &entry.value)));
+        let itself = patterns().find(|(pattern, _)| *pattern == text);
+        let pattern = itself.or_else(|| patterns().find(|(pattern, _)| matches(pattern, &text)));
         let any = || {
             let descriptor = values.any.as_ref()?;
             let value = None;
@@ -194,6 +198,13 @@ impl Level {
                 descriptor.below.each(with);
             }
         }
+    }
+}
+
+impl Entry {
+    /// Returns the value as it is shown, and as files have it.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.value)
     }
 }
 
@@ -227,8 +238,8 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 /// Returns the key of these entries. No two lists of entries run together, and a value, which may be a secret, does not stand in
 /// it.
-pub(super) fn key<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Key {
-    let texts = entries.flat_map(|(key, value)| [key, value]);
+pub(super) fn key<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Key {
+    let texts = entries.flat_map(|(key, value)| [key.as_bytes(), value]);
     digest(texts).as_slice().into_key()
 }
 
@@ -265,7 +276,7 @@ mod tests {
         let found = |value: &str| {
             let entry = Entry {
                 key: "user".to_owned(),
-                value: value.to_owned(),
+                value: value.into(),
             };
             let found = top.find(&[entry]).unwrap();
             (found.path.unwrap(), found.key)

@@ -276,7 +276,7 @@ async fn a_call_of_envoy_has_a_span_with_the_name_of_its_limit() {
     let ask = |tenant: Option<&str>| {
         let entry = |tenant: &str| Entry {
             key: "tenant".to_owned(),
-            value: tenant.to_owned(),
+            value: tenant.into(),
         };
         let descriptor = |tenant| RateLimitDescriptor {
             entries: vec![entry(tenant)],

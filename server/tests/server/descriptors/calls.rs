@@ -115,6 +115,23 @@ async fn a_call_is_answered_by_the_file_and_a_mistake_by_its_code() {
     );
 }
 
+/// Envoy sends the bytes of a header as they are, and lets the request pass if it gets an error.
+#[tokio::test]
+async fn a_value_may_be_any_bytes_and_is_counted_apart() {
+    let folder = Folder::of(&[("shop.yaml", FILE)]);
+    let (address, _phase) = serve(limits(&folder)).await;
+    let ask = async |value: &[u8]| {
+        let mut tenant = descriptor(&[("tenant", "")]);
+        tenant.entries[0].value = value.to_owned();
+        let answer = call(address, tonic::Request::new(request(vec![tenant]))).await;
+        passes(&answer.unwrap())
+    };
+    assert!(ask(b"\xff").await);
+    assert!(!ask(b"\xff").await);
+    assert!(ask(b"\xfe").await);
+    assert!(ask("\u{fffd}".as_bytes()).await);
+}
+
 #[tokio::test]
 async fn without_files_the_service_is_not_there() {
     let (address, _phase) = serve(None).await;

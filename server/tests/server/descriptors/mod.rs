@@ -122,7 +122,7 @@ fn read(files: &[(&str, &str)]) -> Result<RateLimits, Mistakes> {
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entries = entries.iter().map(|(key, value)| Entry {
         key: (*key).to_owned(),
-        value: (*value).to_owned(),
+        value: (*value).into(),
     });
     RateLimitDescriptor {
         entries: entries.collect(),
