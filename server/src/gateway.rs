@@ -142,6 +142,10 @@ impl Gateway {
         }
     }
 
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     pub(crate) fn spans(&self) -> Option<&Spans> {
         self.spans.as_ref()
     }
@@ -260,7 +264,9 @@ impl Gateway {
         if let (Some(limits), None) = (&self.rate_limits, &self.forwarding)
             && (trust.asks && request.method() == Method::POST && request.uri().path() == "/json")
         {
-            return json::answer(limits, request.into_body()).await;
+            let parent = span.or_else(|| trace::parent(request.headers()));
+            let refusals = (&self.refusals, parent.as_ref());
+            return json::answer(limits, refusals, request.into_body()).await;
         }
         if is_reserved(&request) {
             return self.answer_proxy(request, trust, &counted).await;

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, StatusCode};
 use tower_ratelimit::response::Refusal;
 
+use crate::envoy::messages::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::ratelimit::limited;
 use crate::trace;
 
 /// Logs refusals, some in each second for each policy. A flood of requests is no flood of lines.
@@ -36,15 +38,33 @@ impl Refusals {
 
     /// Logs the request if this is its refusal.
     pub(crate) fn note<B>(&self, response: &Response<B>, parent: Option<&HeaderValue>) {
-        let Some((policy, wait)) = cause(response) else {
-            return;
-        };
+        if let Some((policy, wait)) = cause(response) {
+            let status = response.status().as_u16();
+            self.log(policy, (status, wait), parent);
+        }
+    }
+
+    /// Logs the call if this answer about its descriptors refuses it. Limits without a name are logged as `descriptors`.
+    pub(crate) fn note_answer(&self, answer: &RateLimitResponse, parent: Option<&HeaderValue>) {
+        let (is_limited, name) = limited(answer);
+        if is_limited {
+            let status = StatusCode::TOO_MANY_REQUESTS.as_u16();
+            self.log(name.unwrap_or("descriptors"), (status, None), parent);
+        }
+    }
+
+    fn log(
+        &self,
+        policy: &str,
+        (status, wait): (u16, Option<Duration>),
+        parent: Option<&HeaderValue>,
+    ) {
         let Some(suppressed) = self.suppressed(policy, Instant::now()) else {
             return;
         };
         tracing::info!(
             policy,
-            status = response.status().as_u16(),
+            status,
             wait = wait.map(tracing::field::debug),
             trace_id = parent.and_then(trace::id),
             suppressed,

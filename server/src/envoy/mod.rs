@@ -43,7 +43,8 @@ pub fn router(gateway: Gateway, phase: watch::Receiver<Phase>) -> Result<Router,
     let (reporter, health) = tonic_health::server::health_reporter();
     let rate_limit = gateway.rate_limits().cloned().map(|limits| {
         let spans = gateway.spans().cloned();
-        RateLimitServiceServer::new(RateLimitService::new(limits, spans))
+        let refusals = gateway.refusals().clone();
+        RateLimitServiceServer::new(RateLimitService::new(limits, refusals, spans))
             .max_decoding_message_size(LONGEST_MESSAGE)
     });
     let authorization = AuthorizationServer::new(Authorization::new(gateway))

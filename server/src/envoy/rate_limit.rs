@@ -5,17 +5,24 @@ use super::authorization::deadline;
 use super::messages::envoy::service::ratelimit::v3::rate_limit_service_server;
 use super::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::ratelimit::{NoAnswer, RateLimits, limited};
+use crate::refusals::Refusals;
 use crate::spans::{Span, Spans};
+use crate::trace;
 
 /// The rate limit service: the files of descriptors decide.
 pub(super) struct RateLimitService {
     limits: RateLimits,
+    refusals: Refusals,
     spans: Option<Spans>,
 }
 
 impl RateLimitService {
-    pub(super) fn new(limits: RateLimits, spans: Option<Spans>) -> Self {
-        Self { limits, spans }
+    pub(super) fn new(limits: RateLimits, refusals: Refusals, spans: Option<Spans>) -> Self {
+        Self {
+            limits,
+            refusals,
+            spans,
+        }
     }
 
     fn span(&self, metadata: &HeaderMap) -> Option<Span> {
@@ -34,7 +41,12 @@ impl rate_limit_service_server::RateLimitService for RateLimitService {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let span = self.span(request.metadata().as_ref());
         let deadline = deadline(request.metadata().as_ref());
+        let own = span.as_ref().and_then(Span::traceparent);
+        let parent = own.or_else(|| trace::parent(request.metadata().as_ref()));
         let answer = self.limits.ask(request.into_inner(), deadline).await;
+        if let Ok(answer) = &answer {
+            self.refusals.note_answer(answer, parent.as_ref());
+        }
         if let Some(mut span) = span {
             if let Ok(answer) = &answer {
                 let (is_limited, name) = limited(answer);

@@ -13,6 +13,7 @@ use super::{NoAnswer, RateLimits};
 use crate::envoy::messages::DESCRIPTORS;
 use crate::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::refusals::Refusals;
 use crate::{Body, BoxError, full, spans, text_response};
 
 /// The most bytes of a question.
@@ -27,7 +28,11 @@ static MESSAGES: LazyLock<Option<[MessageDescriptor; 2]>> = LazyLock::new(|| {
 });
 
 /// Answers 200 if the request passes, and 429 if it is over a limit.
-pub(crate) async fn answer<B>(limits: &RateLimits, body: B) -> Response<Body>
+pub(crate) async fn answer<B>(
+    limits: &RateLimits,
+    (refusals, parent): (&Refusals, Option<&HeaderValue>),
+    body: B,
+) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -46,6 +51,7 @@ where
         Err(NoAnswer::Invalid(why)) => text_response(StatusCode::BAD_REQUEST, &why),
         Err(NoAnswer::Unavailable(why)) => text_response(StatusCode::SERVICE_UNAVAILABLE, &why),
         Ok(answer) => {
+            refusals.note_answer(&answer, parent);
             let status = match answer.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
                 Code::Ok | Code::Unknown => StatusCode::OK,

@@ -347,10 +347,9 @@ impl RateLimits {
             options,
             ..
         } = &*self.inner;
+        statistics::publish(statistics, self.error().is_some());
         if options.their_metrics {
             statistics::publish_as_theirs(statistics);
-        } else {
-            statistics::publish(statistics, self.error().is_some());
         }
     }
 

@@ -40,6 +40,9 @@ assert "--grpc=0.0.0.0:9001" in container["args"], container
 ports = {port["name"]: port["containerPort"] for port in container["ports"]}
 assert ports == {"grpc": 9001, "ops": 3001}, ports
 assert [port["targetPort"] for port in named["Service"]["spec"]["ports"]] == ["grpc"]
-assert "grpc" in str(named["NetworkPolicy"]["spec"]["ingress"]) and "8080" not in str(named["NetworkPolicy"])
+assert "[proxies]" not in named["ConfigMap"]["data"]["limits.toml"]
+[asks, _] = named["NetworkPolicy"]["spec"]["ingress"]
+assert asks["ports"] == [{"port": "grpc"}] and asks["from"], asks
+assert "8080" not in str(named["NetworkPolicy"])
 for manifest in manifests:
     (into / f"{manifest['kind'].lower()}.yaml").write_text(yaml.safe_dump(manifest))

@@ -1,6 +1,6 @@
 //! The service over gRPC, and the program that serves it.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use ratelimitd::ratelimit::{NoAnswer, Options, RateLimits};
 use ratelimitd::server::{self, Answers, Bounds};
 use ratelimitd::socket::Socket;
 use ratelimitd::{Gateway, Limits, envoy};
+use serde_json::Value;
 use tokio::sync::watch;
 use tonic::client::Grpc;
 use tonic::transport::Endpoint;
@@ -428,7 +429,26 @@ fn a_question_as_json_has_503_where_the_store_is_away_and_the_limit_refuses_then
 }
 
 #[test]
-fn what_is_decided_is_counted_under_our_names_or_theirs() {
+fn a_call_that_is_refused_has_a_line_of_the_log() {
+    let file = FILE.replace("{ unit", "{ name: one_an_hour, unit");
+    let folder = Folder::of(&[("shop.yaml", &file)]);
+    let arguments = ["--ratelimit-config", folder.path(), "--log", "json"];
+    let mut server = Server::start(&arguments);
+    let question =
+        r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "tenant", "value": "gold"}]}]}"#;
+    for expected in [200, 429] {
+        assert_eq!(post(&server.clients, "/json", question).0, expected);
+    }
+    let lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
+    let mut events = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let refused = events.find(|event| event["message"] == "a request was refused");
+    let refused = refused.unwrap();
+    assert_eq!(refused["policy"], "one_an_hour");
+    assert_eq!(refused["status"], 429);
+}
+
+#[test]
+fn what_is_decided_is_counted_under_our_names_and_under_theirs_if_asked() {
     let folder = Folder::of(&[("shop.yaml", FILE)]);
     for (names, expected) in [
         (
@@ -459,6 +479,7 @@ fn what_is_decided_is_counted_under_our_names_or_theirs() {
                 "ratelimit_service_should_rate_limit_error{err_type=\"service_error\"} 1",
                 "ratelimit_service_total_requests{grpc_method=\"ShouldRateLimit\"} 4",
                 "ratelimit_service_config_load_success 1",
+                "ratelimitd_descriptor_calls_total 4",
             ][..],
         ),
     ] {

@@ -146,7 +146,7 @@ impl Theirs {
                     let name = descriptor
                         .entries
                         .iter()
-                        .map(|entry| format!("{}_{}_", entry.key, entry.value));
+                        .map(|entry| format!("{}_{}_", entry.key, text(&entry.value)));
                     (
                         format!("own_{}", name.collect::<String>()),
                         own.requests_per_unit,
@@ -212,22 +212,19 @@ impl Theirs {
                 .filter(|rule| rule.path[path.len()].0 == entry.key)
                 .collect();
             let value = |rule: &&&Rule| rule.path[path.len()].1;
+            let asked = text(&entry.value);
             let exact = below
                 .iter()
-                .find(|rule| value(rule) == entry.value && !entry.value.is_empty());
+                .find(|rule| value(rule) == asked && !asked.is_empty());
             let pattern = below.iter().find(|rule| {
                 value(rule)
                     .strip_suffix('*')
-                    .is_some_and(|prefix| entry.value.starts_with(prefix))
+                    .is_some_and(|prefix| asked.starts_with(prefix))
             });
             let any = below.iter().find(|rule| value(rule).is_empty());
             let rule = *exact.or(pattern).or(any)?;
             let step = rule.path[path.len()];
-            let counted = if rule.is_shared {
-                step.1
-            } else {
-                &*entry.value
-            };
+            let counted = if rule.is_shared { step.1 } else { asked };
             name.extend([&*entry.key, "_", counted, "_"]);
             path.push(step);
             last = Some(rule);
@@ -238,6 +235,10 @@ impl Theirs {
 }
 
 /// A random descriptor. No two of them are the same text when their keys and values are joined by `_`.
+fn text(value: &[u8]) -> &str {
+    str::from_utf8(value).unwrap()
+}
+
 fn any_descriptor(random: &mut fastrand::Rng) -> RateLimitDescriptor {
     let one = |random: &mut fastrand::Rng, values: &[&'static str]| {
         random.choice(values.to_vec()).unwrap()
