@@ -15,9 +15,13 @@ impl Equal {
             .lines()
             .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let parts = lines.map(|line| {
-            let parts: Vec<_> = line.split(" | ").map(str::to_owned).collect();
-            <[String; 3]>::try_from(parts)
-                .map_err(|_| format!("no file, mutant and reason: {line}"))
+            // A mutant may have the operator `|`.
+            let parts = line
+                .split_once(" | ")
+                .and_then(|(file, rest)| Some((file, rest.rsplit_once(" | ")?)));
+            let (file, (mutant, reason)) =
+                parts.ok_or_else(|| format!("no file, mutant and reason: {line}"))?;
+            Ok::<_, String>([file, mutant, reason].map(str::to_owned))
         });
         Ok(Self(parts.collect::<Result<_, _>>()?))
     }

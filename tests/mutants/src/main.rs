@@ -2,6 +2,7 @@
 
 mod equal;
 mod lua;
+mod program;
 mod record;
 mod rust;
 
@@ -22,11 +23,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let equal = Equal::read(Path::new(equal))?;
     match (language.as_str(), rest) {
         ("lua", programs) => lua::run(count, seed, record, &equal, programs),
-        ("rust", [cargo_mutants, workspace, target]) => {
-            let trials = rust::Trials::new(cargo_mutants, workspace, target);
-            rust::run(count, seed, record, &equal, trials)
+        ("rust", [cargo_mutants, copy, target, programs @ ..]) => {
+            let workspace = rust::Workspace::new(copy, target);
+            rust::run(
+                count,
+                seed,
+                record,
+                &equal,
+                cargo_mutants,
+                &workspace,
+                programs,
+            )
         }
-        ("rust", _) => Err("rust takes CARGO_MUTANTS WORKSPACE TARGET".into()),
+        ("rust", _) => Err("rust takes CARGO_MUTANTS COPY TARGET PROGRAM …".into()),
         _ => Err(format!("{language} is neither lua nor rust").into()),
     }
 }

@@ -3,7 +3,7 @@
 //! A program of tests contains the Lua as its files have it, so a mutant is a copy of the program with other bytes in place of these:
 //! nothing is compiled. `tests/mutants/lua` builds the programs, and calls this.
 
-mod program;
+mod host;
 mod text;
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use self::program::Program;
+use self::host::Host;
 use self::text::Mutant;
 use crate::equal::Equal;
 use crate::record::{Record, SURVIVED, number_of};
@@ -69,9 +69,9 @@ pub(crate) fn run(
     equal: &Equal,
     programs: &[String],
 ) -> Result<(), Box<dyn Error>> {
-    let programs = programs
+    let hosts = programs
         .iter()
-        .map(|line| Program::read(line))
+        .map(|line| Host::read(line))
         .collect::<Result<Vec<_>, _>>()?;
 
     let mut cases = Vec::new();
@@ -105,7 +105,7 @@ pub(crate) fn run(
         }
         let number = case.number();
         if record.result(number).is_none() {
-            let noticed_by = noticed_by(case, &programs)?;
+            let noticed_by = noticed_by(case, &hosts)?;
             record.note(number, noticed_by.unwrap_or_else(|| SURVIVED.to_owned()))?;
         }
         let result = record.result(number).unwrap_or(SURVIVED);
@@ -146,7 +146,7 @@ struct Row {
 /// The files in Lua, in the order of their paths.
 fn files() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut folders = vec![
-        PathBuf::from("crates/core/src/algorithm"),
+        PathBuf::from("crates/core/src"),
         PathBuf::from("crates/redis/src"),
     ];
     let mut files = Vec::new();
@@ -165,7 +165,7 @@ fn files() -> Result<Vec<PathBuf>, Box<dyn Error>> {
 }
 
 /// Returns the program and the test that fails first.
-fn noticed_by(case: &Case, programs: &[Program]) -> Result<Option<String>, String> {
+fn noticed_by(case: &Case, hosts: &[Host]) -> Result<Option<String>, String> {
     let Some(changed) = case.mutant.apply(&case.text) else {
         return Err(format!(
             "{}: no indentation to take for {}",
@@ -173,30 +173,27 @@ fn noticed_by(case: &Case, programs: &[Program]) -> Result<Option<String>, Strin
             case.mutant
         ));
     };
-    let programs: Vec<_> = programs
-        .iter()
-        .filter(|program| program.has(&case.text))
-        .collect();
-    if programs.is_empty() {
+    let hosts: Vec<_> = hosts.iter().filter(|host| host.has(&case.text)).collect();
+    if hosts.is_empty() {
         return Err(format!(
             "no program contains {}: build them again",
             case.file.display()
         ));
     }
     let (nearest, tests_about_it) = case.nearest_tests();
-    let first = programs.iter().filter(|program| program.name == nearest);
-    let first = first.map(|program| (program, tests_about_it));
-    let all = programs.iter().map(|program| {
+    let first = hosts.iter().filter(|host| host.program.name == nearest);
+    let first = first.map(|host| (host, tests_about_it));
+    let all = hosts.iter().map(|host| {
         // The other laws have no Lua.
-        let tests: &[&str] = match program.name.as_str() {
+        let tests: &[&str] = match host.program.name.as_str() {
             "laws" => &["redis", "either_or", "calendars"],
             _ => &[],
         };
-        (program, tests)
+        (host, tests)
     });
-    for (program, tests) in first.chain(all) {
-        if let Some(test) = program.first_failure(&case.text, &changed, tests)? {
-            return Ok(Some(format!("{}, {test}", program.name)));
+    for (host, tests) in first.chain(all) {
+        if let Some(test) = host.first_failure(&case.text, &changed, tests)? {
+            return Ok(Some(format!("{}, {test}", host.program.name)));
         }
     }
     Ok(None)

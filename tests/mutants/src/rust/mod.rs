@@ -1,22 +1,26 @@
-//! Changes the Rust of the libraries: cargo-mutants lists what may change, and applies it in a copy of the workspace. What is drawn,
-//! which tests are asked and what became of each is decided here. `tests/mutants/rust` makes the copy, and calls this.
+//! Changes the Rust of the libraries. cargo-mutants lists what may change; a draw of that is put into a copy of the workspace, each change
+//! behind a switch, and the copy is built once. Then a mutant is a run of the tests that come by it, with its switch on.
+//! `tests/mutants/rust` calls this.
 
-mod trials;
+mod switches;
+mod workspace;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
-use std::io;
+use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-pub(crate) use self::trials::Trials;
+use serde_json::Value;
+
+use self::switches::switched;
+pub(crate) use self::workspace::Workspace;
+use self::workspace::noticed_by;
 use crate::equal::Equal;
 use crate::record::{Record, SURVIVED, number_of};
 
 /// Stands in place of a test if the compiler refuses a mutant.
 const UNVIABLE: &str = "does not compile";
-
-/// Stands before the number of the commands that have not noticed a mutant, if there are others.
-const PAST: &str = "past ";
 
 /// From each of these, as many are drawn. A file belongs to the first one that has the beginning of its path.
 const PARTS: [(&str, &[&str]); 2] = [
@@ -45,115 +49,55 @@ const PARTS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// A change of a file, as cargo-mutants names it.
+/// A change of a file, as cargo-mutants has it.
 pub(crate) struct Mutant {
     file: PathBuf,
     /// The whole name: the file, the line, the column and the change.
     name: String,
     change: String,
-    /// From 0, among those of the file, and how many these are.
-    index: usize,
-    of: usize,
+    /// What is changed, such as `BinaryOperator`.
+    genre: String,
+    line: usize,
+    column: usize,
+    replacement: String,
+    /// Stays the same as long as the file does, so a changed file is tried anew.
+    number: u64,
 }
 
 impl Mutant {
-    /// Reads all names of mutants.
-    fn read(names: &[String]) -> Option<Vec<Self>> {
-        let mut of_files: HashMap<PathBuf, usize> = HashMap::new();
-        let mut mutants = Vec::new();
-        for name in names {
-            let mut parts = name.splitn(4, ':');
-            let (file, change) = (PathBuf::from(parts.next()?), parts.nth(2)?);
-            let before = of_files.entry(file.clone()).or_default();
-            mutants.push(Self {
-                name: name.clone(),
-                change: change.trim().to_owned(),
-                index: *before,
-                of: 0,
-                file,
-            });
-            *before += 1;
+    fn read(listed: &Value, texts: &mut HashMap<PathBuf, String>) -> Result<Self, Box<dyn Error>> {
+        let text_of = |value: &Value| value.as_str().map(str::to_owned).ok_or("no text");
+        let number_of_start = |name| listed["span"]["start"][name].as_u64().ok_or("no place");
+        let file = PathBuf::from(text_of(&listed["file"])?);
+        let name = text_of(&listed["name"])?;
+        if !texts.contains_key(&file) {
+            texts.insert(file.clone(), fs::read_to_string(&file)?);
         }
-        for mutant in &mut mutants {
-            mutant.of = of_files[&mutant.file];
-        }
-        Some(mutants)
+        let change = name.splitn(4, ':').nth(3).ok_or("no change")?.trim();
+        Ok(Self {
+            change: change.to_owned(),
+            genre: text_of(&listed["genre"])?,
+            line: number_of_start("line")?.try_into()?,
+            column: number_of_start("column")?.try_into()?,
+            replacement: text_of(&listed["replacement"])?,
+            number: number_of((&name, &texts[&file])),
+            file,
+            name,
+        })
     }
 
-    /// Stays the same as long as the file does, so a changed file is tried anew.
-    fn number(&self, trials: &Trials) -> io::Result<u64> {
-        Ok(number_of((&self.name, trials.text_of(self)?)))
-    }
-
-    fn tests(&self) -> &'static [Tests] {
-        tests_of(&self.file.to_string_lossy())
-    }
-
-    fn package(&self) -> String {
-        let folder = self.file.strip_prefix("crates").ok();
-        let folder = folder.and_then(|rest| rest.iter().next());
-        folder.map_or_else(
-            || "tower-ratelimit".to_owned(),
-            |name| format!("tower-ratelimit-{}", name.display()),
-        )
+    /// Returns the index of the part that it belongs to.
+    fn part(&self) -> Option<usize> {
+        let is_of = |folder: &&str| self.name.starts_with(*folder);
+        PARTS.iter().position(|(_, all)| all.iter().any(is_of))
     }
 }
 
-/// The tests that are asked, one command after the other: the package, and what `cargo test` takes beside it.
-pub(crate) type Tests = (&'static str, &'static [&'static str]);
-
-const UNIT: &[&str] = &["--lib", "--all-features"];
-const OF_CORE: &[Tests] = &[
-    ("tower-ratelimit-core", UNIT),
-    (
-        "tower-ratelimit-tests",
-        &["--test=limiter", "--no-default-features"],
-    ),
-    (
-        "tower-ratelimit-laws",
-        &["--test=laws", "--no-default-features"],
-    ),
-];
-
-/// Those next to a file come first, since most mutants do not get past them.
-fn tests_of(file: &str) -> &'static [Tests] {
-    let of_folders: [(&str, &[Tests]); 4] = [
-        (
-            "crates/config",
-            &[
-                ("tower-ratelimit-config", UNIT),
-                (
-                    "tower-ratelimit-tests",
-                    &["--test=config", "--all-features"],
-                ),
-            ],
-        ),
-        (
-            "crates/redis",
-            &[
-                ("tower-ratelimit-redis", UNIT),
-                ("tower-ratelimit-tests", &["--test=redis", "--all-features"]),
-            ],
-        ),
-        (
-            "src/response/grpc",
-            &[
-                ("tower-ratelimit", UNIT),
-                ("tower-ratelimit-tests", &["--test=grpc", "--all-features"]),
-            ],
-        ),
-        (
-            "src",
-            &[
-                ("tower-ratelimit", UNIT),
-                ("tower-ratelimit-tests", &["--test=http", "--all-features"]),
-            ],
-        ),
-    ];
-    let tests = of_folders
-        .iter()
-        .find(|(folder, _)| file.starts_with(folder));
-    tests.map_or(OF_CORE, |(_, tests)| tests)
+#[derive(Default)]
+struct Part {
+    mutants: Vec<Mutant>,
+    /// How many others no switch can turn on.
+    without_switch: usize,
 }
 
 #[derive(Default)]
@@ -165,72 +109,65 @@ struct Row {
     survived: usize,
 }
 
-/// Tries as many mutants of each part as this.
+/// Tries as many mutants of each part as this by these programs.
 pub(crate) fn run(
     count: usize,
     seed: u64,
     mut record: Record,
     equal: &Equal,
-    mut trials: Trials,
+    cargo_mutants: &str,
+    workspace: &Workspace,
+    programs: &[String],
 ) -> Result<(), Box<dyn Error>> {
-    let mut parts: [Vec<Mutant>; PARTS.len()] = Default::default();
-    let all = Mutant::read(&trials.list()?).ok_or("a mutant without a file and a change")?;
-    for mutant in all {
-        let is_of = |folder: &&str| mutant.name.starts_with(*folder);
-        if let Some(part) = PARTS.iter().position(|(_, all)| all.iter().any(is_of)) {
-            parts[part].push(mutant);
-        }
-    }
-    for ((part, _), mutants) in PARTS.iter().zip(&mut parts) {
+    let mut parts = all(cargo_mutants)?;
+    for ((name, _), part) in PARTS.iter().zip(&mut parts) {
+        let Part {
+            mutants,
+            without_switch,
+        } = part;
         let all = mutants.len();
         mutants.sort_by_key(|mutant| number_of((seed, &mutant.name)));
         mutants.truncate(count);
         println!(
-            "{part}: {} of {all} mutants, drawn by {seed}",
+            "{name}: {} of {all} mutants, drawn by {seed}; {without_switch} others can have no switch",
             mutants.len()
         );
     }
+    let drawn: Vec<&Mutant> = parts.iter().flat_map(|part| &part.mutants).collect();
 
-    // All are asked by the tests next to them before any is asked by others, which take longer.
-    let most = parts.iter().flatten().map(|mutant| mutant.tests().len());
-    for round in 0..most.max().unwrap_or_default() {
-        for mutants in &parts {
-            for mutant in mutants {
-                if equal.reason(&mutant.file, &mutant.change).is_some() {
-                    continue;
-                }
-                let number = mutant.number(&trials)?;
-                let has_passed = match record.result(number) {
-                    None => 0,
-                    Some(result) => result
-                        .strip_prefix(PAST)
-                        .map_or(Ok(round + 1), str::parse)?,
-                };
-                if has_passed > round {
-                    continue;
-                }
-                let tests = mutant.tests();
-                let noticed_by = trials.noticed_by(mutant, tests[round])?;
-                let result = noticed_by.unwrap_or_else(|| match round + 1 {
-                    all if all == tests.len() => SURVIVED.to_owned(),
-                    some => format!("{PAST}{some}"),
-                });
-                println!("{}: {result}", mutant.name);
-                record.note(number, result)?;
-            }
+    let compiled = loop {
+        let may_compile = |mutant: &&&Mutant| record.result(mutant.number) != Some(UNVIABLE);
+        let may_compile: Vec<_> = drawn.iter().filter(may_compile).copied().collect();
+        let refused = workspace.refused(&may_compile)?;
+        if refused.is_empty() {
+            break may_compile;
+        }
+        for mutant in refused {
+            println!("{}: {UNVIABLE}", mutant.name);
+            record.note(mutant.number, UNVIABLE.to_owned())?;
+        }
+    };
+    let programs = workspace.tested(programs)?;
+    for mutant in compiled {
+        if equal.reason(&mutant.file, &mutant.change).is_none()
+            && record.result(mutant.number).is_none()
+        {
+            let result = noticed_by(mutant, &programs)?.unwrap_or_else(|| SURVIVED.to_owned());
+            println!("{}: {result}", mutant.name);
+            record.note(mutant.number, result)?;
         }
     }
 
     let mut rows: [Row; PARTS.len()] = Default::default();
-    for (row, mutants) in rows.iter_mut().zip(&parts) {
-        for mutant in mutants {
+    for (row, part) in rows.iter_mut().zip(&parts) {
+        for mutant in &part.mutants {
             row.drawn += 1;
             if let Some(reason) = equal.reason(&mutant.file, &mutant.change) {
                 println!("{}: {reason}", mutant.name);
                 row.equal += 1;
                 continue;
             }
-            match record.result(mutant.number(&trials)?) {
+            match record.result(mutant.number) {
                 Some(UNVIABLE) => row.unviable += 1,
                 Some(SURVIVED) | None => {
                     println!("{}: {SURVIVED}", mutant.name);
@@ -262,25 +199,36 @@ pub(crate) fn run(
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mutant_has_its_place_among_those_of_its_file() {
-        let names = [
-            "crates/core/src/a.rs:1:2: replace f -> (A, b::C) with Default::default()",
-            "src/b.rs:1:2: replace < with == in g",
-            "crates/core/src/a.rs:3:4: delete field c from struct D",
-        ];
-        let mutants = Mutant::read(&names.map(str::to_owned)).unwrap();
-        let places: Vec<_> = mutants.iter().map(|it| (it.index, it.of)).collect();
-        assert_eq!(places, [(0, 2), (0, 1), (1, 2)]);
-        let packages: Vec<_> = mutants.iter().map(Mutant::package).collect();
-        assert_eq!(packages[..2], ["tower-ratelimit-core", "tower-ratelimit"]);
-        assert_eq!(
-            mutants[0].change,
-            "replace f -> (A, b::C) with Default::default()"
-        );
+/// Returns the mutants of each part that can have a switch, and how many others there are.
+fn all(cargo_mutants: &str) -> Result<[Part; PARTS.len()], Box<dyn Error>> {
+    let mut command = Command::new(cargo_mutants);
+    command
+        .args(["mutants", "--list", "--json", "--workspace", "--no-config"])
+        .args(["--file=src/**/*.rs", "--file=crates/*/src/**/*.rs"]);
+    let output = command.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("cargo-mutants lists nothing ({})", output.status).into());
     }
+    let listed: Vec<Value> = serde_json::from_slice(&output.stdout)?;
+    let mut texts = HashMap::new();
+    let mut all = Vec::new();
+    for mutant in &listed {
+        all.push(Mutant::read(mutant, &mut texts)?);
+    }
+    let mut without_switch = HashSet::new();
+    for (file, text) in &texts {
+        let of_file: Vec<_> = all.iter().filter(|mutant| mutant.file == *file).collect();
+        let (_, without) = switched(text, &of_file)?;
+        without_switch.extend(without.iter().map(|mutant| mutant.number));
+    }
+    let mut parts: [Part; PARTS.len()] = Default::default();
+    for mutant in all {
+        let Some(part) = mutant.part() else { continue };
+        if without_switch.contains(&mutant.number) {
+            parts[part].without_switch += 1;
+        } else {
+            parts[part].mutants.push(mutant);
+        }
+    }
+    Ok(parts)
 }

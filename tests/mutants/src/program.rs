@@ -1,23 +1,20 @@
-//! A program of tests, run with a changed text in it, until its first test fails.
+//! A program of tests, run until its first test fails.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use memchr::memmem;
-
-/// A script may run in circles, and all that waits for it then fails by its deadline, or never.
-const LONGEST: Duration = Duration::from_secs(900);
-
+#[derive(Clone)]
 pub(crate) struct Program {
     pub(crate) name: String,
-    folder: PathBuf,
-    path: PathBuf,
-    bytes: Vec<u8>,
+    pub(crate) folder: PathBuf,
+    pub(crate) path: PathBuf,
+    pub(crate) variable: Option<(&'static str, String)>,
+    /// A mutant may run in circles, and all that waits for it then fails by its deadline, or never.
+    pub(crate) longest: Duration,
 }
 
 impl Program {
@@ -27,50 +24,24 @@ impl Program {
         let &[name, folder, path] = parts.as_slice() else {
             return Err(format!("no name, folder and path of a program: {line:?}"));
         };
-        let bytes = fs::read(path).map_err(|error| format!("{path}: {error}"))?;
         Ok(Self {
             name: name.to_owned(),
             folder: folder.into(),
             path: path.into(),
-            bytes,
+            variable: None,
+            longest: Duration::from_secs(900),
         })
     }
 
-    /// Whether the program contains this text.
-    pub(crate) fn has(&self, text: &str) -> bool {
-        memmem::find(&self.bytes, text.as_bytes()).is_some()
-    }
-
-    /// Runs the tests whose names contain one of these, with another text of the same length in place of this one, and returns the
-    /// first that fails, and fails again.
-    pub(crate) fn first_failure(
-        &self,
-        text: &str,
-        changed: &str,
-        tests: &[&str],
-    ) -> Result<Option<String>, String> {
-        assert_eq!(text.len(), changed.len(), "the text would not fit");
-        let mut bytes = self.bytes.clone();
-        let places: Vec<_> = memmem::find_iter(&self.bytes, text.as_bytes()).collect();
-        for place in places {
-            bytes[place..place + text.len()].copy_from_slice(changed.as_bytes());
-        }
-        let path = self.path.with_extension("mutant");
-        let written = fs::copy(&self.path, &path).and_then(|_| fs::write(&path, bytes));
-        written.map_err(|error| format!("{}: {error}", path.display()))?;
-        let failure = self.failure_that_stays(&path, tests);
-        fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        failure
-    }
-
-    /// On a busy machine a test may fail for want of time, so the first that fails is tried once more.
-    fn failure_that_stays(&self, path: &Path, tests: &[&str]) -> Result<Option<String>, String> {
+    /// Runs the tests that these arguments choose, and returns the first that fails, and fails again: on a busy machine a test may
+    /// fail for want of time.
+    pub(crate) fn first_failure(&self, tests: &[&str]) -> Result<Option<String>, String> {
         for _ in 0..3 {
-            let failed = self.run(path, tests)?;
+            let failed = self.run(tests)?;
             let Some(test) = failed.as_deref().filter(|test| !test.contains(' ')) else {
                 return Ok(failed);
             };
-            if self.run(path, &["--exact", test])?.is_some() {
+            if self.run(&["--exact", test])?.is_some() {
                 return Ok(failed);
             }
         }
@@ -81,17 +52,18 @@ impl Program {
         ))
     }
 
-    fn run(&self, path: &Path, tests: &[&str]) -> Result<Option<String>, String> {
+    fn run(&self, tests: &[&str]) -> Result<Option<String>, String> {
         // Servers that the tests start are in its group, and end with it.
-        let mut child = Command::new(path)
+        let mut child = Command::new(&self.path)
             .args(tests)
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
+            .envs(self.variable.clone())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+            .map_err(|error| format!("{}: {error}", self.path.display()))?;
         let output = child.stdout.take().expect("it is piped");
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
@@ -101,7 +73,7 @@ impl Program {
                 }
             }
         });
-        let end = Instant::now() + LONGEST;
+        let end = Instant::now() + self.longest;
         let mut ended = None;
         let failed = loop {
             match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
