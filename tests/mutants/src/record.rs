@@ -1,6 +1,7 @@
 //! What became of each mutant, in a file that grows by a line for each, so that a run goes on where the last one stopped.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, Write as _};
@@ -29,8 +30,9 @@ impl Record {
         let file = File::options().create(true).append(true).open(path)?;
         let lines = fs::read_to_string(path)?;
         let results = lines.lines().filter_map(|line| {
-            let (number, result) = line.split_once(' ')?;
-            Some((u64::from_str_radix(number, 16).ok()?, result.to_owned()))
+            let mut parts = line.split('\t');
+            let number = u64::from_str_radix(parts.next()?, 16).ok()?;
+            Some((number, parts.next()?.to_owned()))
         });
         Ok(Self {
             results: results.collect(),
@@ -43,9 +45,16 @@ impl Record {
         self.results.get(&number).map(String::as_str)
     }
 
-    pub(crate) fn note(&mut self, number: u64, result: String) -> io::Result<()> {
-        writeln!(self.file, "{number:016x} {result}")?;
-        self.results.insert(number, result);
+    /// Notes the result, prints it, and writes down of what it is, for who reads the file.
+    pub(crate) fn note(
+        &mut self,
+        number: u64,
+        what: impl fmt::Display,
+        result: &str,
+    ) -> io::Result<()> {
+        println!("{what}: {result}");
+        writeln!(self.file, "{number:016x}\t{result}\t{what}")?;
+        self.results.insert(number, result.to_owned());
         Ok(())
     }
 }

@@ -8,7 +8,9 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt;
 use std::fs;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use self::host::Host;
@@ -32,7 +34,7 @@ impl Case {
     /// The tests that are about this file, which are asked before all others: the program, and parts of names in it.
     fn nearest_tests(&self) -> (&'static str, &'static [&'static str]) {
         let file = self.file.to_string_lossy();
-        let of_files: [(&str, &str, &[&str]); 13] = [
+        let of_files: [(&str, &str, &[&str]); 16] = [
             ("holders", "redis", &["drawn_slots", "fair_slots"]),
             ("fixed_window", "laws", &["fixed_window::redis"]),
             ("anchored_window", "laws", &["anchored_window::redis"]),
@@ -47,6 +49,9 @@ impl Case {
             ("token_bucket", "laws", &["token_bucket_by_interval::redis"]),
             ("gcra", "laws", &["gcra::redis", "leaky_queue::redis"]),
             ("concurrency", "laws", &["concurrency", "slots"]),
+            ("lease", "redis", &["leases"]),
+            ("renew", "redis", &["renewed_slots"]),
+            ("first_of", "laws", &["either_or"]),
             ("divided", "redis", &["fair", "guaranteed"]),
             // `fair_amend.lua`, and `fair/shares.lua` of the core.
             ("fair", "redis", &["fair"]),
@@ -58,6 +63,13 @@ impl Case {
             ("laws", &["gcra::redis", "either_or", "sliding_log::redis"]),
             |&(_, program, tests)| (program, tests),
         )
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, mutant, .. } = self;
+        write!(f, "{}:{}: {mutant}", file.display(), mutant.line)
     }
 }
 
@@ -88,30 +100,38 @@ pub(crate) fn run(
     cases.truncate(count);
     println!("{} of {all} mutants, drawn by {seed}", cases.len());
 
+    let mut waiting: Vec<_> = cases
+        .iter()
+        .filter(|case| equal.reason(&case.file, &case.mutant.to_string()).is_none())
+        .filter(|case| record.result(case.number()).is_none())
+        .collect();
+    // Most mutants are noticed soon, and all of these come first.
+    for stage in [Stage::Nearest, Stage::All] {
+        let all = waiting.len();
+        for (index, case) in mem::take(&mut waiting).into_iter().enumerate() {
+            if let Some(test) = noticed_by(case, stage, &hosts)? {
+                record.note(case.number(), case, &test)?;
+            } else if stage == Stage::All {
+                record.note(case.number(), case, SURVIVED)?;
+            } else {
+                println!("{case}: not yet ({} of {all})", index + 1);
+                waiting.push(case);
+            }
+        }
+    }
+
     let mut rows: BTreeMap<&Path, Row> = BTreeMap::new();
     let mut survivors = 0;
     for case in &cases {
         let row = rows.entry(&case.file).or_default();
-        let place = format!(
-            "{}:{}: {}",
-            case.file.display(),
-            case.mutant.line,
-            case.mutant
-        );
         if let Some(reason) = equal.reason(&case.file, &case.mutant.to_string()) {
-            println!("{place}: {reason}");
+            println!("{case}: {reason}");
             row.equal += 1;
             continue;
         }
-        let number = case.number();
-        if record.result(number).is_none() {
-            let noticed_by = noticed_by(case, &hosts)?;
-            record.note(number, noticed_by.unwrap_or_else(|| SURVIVED.to_owned()))?;
-        }
-        let result = record.result(number).unwrap_or(SURVIVED);
-        println!("{place}: {result}");
         row.tried += 1;
-        if result == SURVIVED {
+        if record.result(case.number()) == Some(SURVIVED) {
+            println!("{case}: {SURVIVED}");
             survivors += 1;
         } else {
             row.caught += 1;
@@ -165,7 +185,7 @@ fn files() -> Result<Vec<PathBuf>, Box<dyn Error>> {
 }
 
 /// Returns the program and the test that fails first.
-fn noticed_by(case: &Case, hosts: &[Host]) -> Result<Option<String>, String> {
+fn noticed_by(case: &Case, stage: Stage, hosts: &[Host]) -> Result<Option<String>, String> {
     let Some(changed) = case.mutant.apply(&case.text) else {
         return Err(format!(
             "{}: no indentation to take for {}",
@@ -181,20 +201,25 @@ fn noticed_by(case: &Case, hosts: &[Host]) -> Result<Option<String>, String> {
         ));
     }
     let (nearest, tests_about_it) = case.nearest_tests();
-    let first = hosts.iter().filter(|host| host.program.name == nearest);
-    let first = first.map(|host| (host, tests_about_it));
-    let all = hosts.iter().map(|host| {
-        // The other laws have no Lua.
-        let tests: &[&str] = match host.program.name.as_str() {
-            "laws" => &["redis", "either_or", "calendars"],
-            _ => &[],
+    for host in hosts {
+        let tests = match (stage, host.program.name.as_str()) {
+            (Stage::Nearest, name) if name == nearest => tests_about_it,
+            (Stage::Nearest, _) => continue,
+            // The other laws have no Lua.
+            (Stage::All, "laws") => &["redis", "either_or", "calendars"],
+            (Stage::All, _) => &[],
         };
-        (host, tests)
-    });
-    for (host, tests) in first.chain(all) {
         if let Some(test) = host.first_failure(&case.text, &changed, tests)? {
             return Ok(Some(format!("{}, {test}", host.program.name)));
         }
     }
     Ok(None)
+}
+
+/// Which tests are asked.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    /// Those that are about the file.
+    Nearest,
+    All,
 }

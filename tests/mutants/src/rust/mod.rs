@@ -7,7 +7,9 @@ mod workspace;
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
+use std::fmt;
 use std::fs;
+use std::mem;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -15,7 +17,7 @@ use serde_json::Value;
 
 use self::switches::switched;
 pub(crate) use self::workspace::Workspace;
-use self::workspace::noticed_by;
+use self::workspace::{Stage, noticed_late};
 use crate::equal::Equal;
 use crate::record::{Record, SURVIVED, number_of};
 
@@ -54,6 +56,7 @@ pub(crate) struct Mutant {
     file: PathBuf,
     /// The whole name: the file, the line, the column and the change.
     name: String,
+    /// The change, and the text of the line.
     change: String,
     /// What is changed, such as `BinaryOperator`.
     genre: String,
@@ -74,10 +77,12 @@ impl Mutant {
             texts.insert(file.clone(), fs::read_to_string(&file)?);
         }
         let change = name.splitn(4, ':').nth(3).ok_or("no change")?.trim();
+        let line = number_of_start("line")?.try_into()?;
+        let text = texts[&file].lines().nth(line - 1).ok_or("no line")?.trim();
         Ok(Self {
-            change: change.to_owned(),
+            change: format!("{change}, in `{text}`"),
             genre: text_of(&listed["genre"])?,
-            line: number_of_start("line")?.try_into()?,
+            line,
             column: number_of_start("column")?.try_into()?,
             replacement: text_of(&listed["replacement"])?,
             number: number_of((&name, &texts[&file])),
@@ -90,6 +95,19 @@ impl Mutant {
     fn part(&self) -> Option<usize> {
         let is_of = |folder: &&str| self.name.starts_with(*folder);
         PARTS.iter().position(|(_, all)| all.iter().any(is_of))
+    }
+}
+
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            file,
+            line,
+            column,
+            change,
+            ..
+        } = self;
+        write!(f, "{}:{line}:{column}: {change}", file.display())
     }
 }
 
@@ -143,19 +161,30 @@ pub(crate) fn run(
             break may_compile;
         }
         for mutant in refused {
-            println!("{}: {UNVIABLE}", mutant.name);
-            record.note(mutant.number, UNVIABLE.to_owned())?;
+            record.note(mutant.number, mutant, UNVIABLE)?;
         }
     };
-    let programs = workspace.tested(programs)?;
-    for mutant in compiled {
-        if equal.reason(&mutant.file, &mutant.change).is_none()
-            && record.result(mutant.number).is_none()
-        {
-            let result = noticed_by(mutant, &programs)?.unwrap_or_else(|| SURVIVED.to_owned());
-            println!("{}: {result}", mutant.name);
-            record.note(mutant.number, result)?;
+    let mut waiting: Vec<_> = compiled
+        .into_iter()
+        .filter(|mutant| equal.reason(&mutant.file, &mutant.change).is_none())
+        .filter(|mutant| record.result(mutant.number).is_none())
+        .collect();
+    // Most mutants are noticed soon, and all of these come first.
+    let mut programs_so_far = Vec::new();
+    for program in workspace.programs(programs)? {
+        let program = workspace.tested(program)?;
+        for mutant in mem::take(&mut waiting) {
+            match program.first_failure(mutant, Stage::Quick)? {
+                Some(test) => record.note(mutant.number, mutant, &test)?,
+                None => waiting.push(mutant),
+            }
         }
+        println!("{program}: {} wait for other tests", waiting.len());
+        programs_so_far.push(program);
+    }
+    for mutant in waiting {
+        let result = noticed_late(mutant, &programs_so_far)?;
+        record.note(mutant.number, mutant, result.as_deref().unwrap_or(SURVIVED))?;
     }
 
     let mut rows: [Row; PARTS.len()] = Default::default();
@@ -163,14 +192,14 @@ pub(crate) fn run(
         for mutant in &part.mutants {
             row.drawn += 1;
             if let Some(reason) = equal.reason(&mutant.file, &mutant.change) {
-                println!("{}: {reason}", mutant.name);
+                println!("{mutant}: {reason}");
                 row.equal += 1;
                 continue;
             }
             match record.result(mutant.number) {
                 Some(UNVIABLE) => row.unviable += 1,
                 Some(SURVIVED) | None => {
-                    println!("{}: {SURVIVED}", mutant.name);
+                    println!("{mutant}: {SURVIVED}");
                     row.survived += 1;
                 }
                 Some(_) => row.caught += 1,

@@ -37,14 +37,16 @@ pub(super) fn switched<'a>(
     Ok((text, switches.waiting.into_values().flatten().collect()))
 }
 
-/// Returns the number of the mutant that is the closest around this part of a switched text.
-pub(super) fn mutant_around(text: &str, part: Range<usize>) -> syn::Result<Option<u64>> {
-    let mut around = Around {
+/// Returns the number of the mutant that is the closest around this part of a switched text, and else of the last one before: what a mutant
+/// returns may say too little of a type that the compiler then misses in the rest of the function.
+pub(super) fn mutant_near(text: &str, part: Range<usize>) -> syn::Result<Option<u64>> {
+    let mut near = Near {
         part,
-        closest: None,
+        around: None,
+        before: None,
     };
-    around.visit_file(&syn::parse_file(text)?);
-    Ok(around.closest)
+    near.visit_file(&syn::parse_file(text)?);
+    Ok(near.around.or(near.before))
 }
 
 #[derive(Default)]
@@ -203,18 +205,31 @@ fn joins_a_let(expr: &Expr) -> bool {
     }
 }
 
-struct Around {
+struct Near {
     part: Range<usize>,
-    closest: Option<u64>,
+    around: Option<u64>,
+    before: Option<u64>,
 }
 
-impl Visit<'_> for Around {
+impl Visit<'_> for Near {
     fn visit_expr_if(&mut self, whole: &ExprIf) {
         let Range { start, end } = whole.span().byte_range();
-        if start <= self.part.start && self.part.end <= end {
-            self.closest = number_of_switch(&whole.cond).or(self.closest);
+        if let Some(number) = number_of_switch(&whole.cond)
+            && start <= self.part.start
+            && self.part.end <= end
+        {
+            self.around = Some(number);
         }
         visit::visit_expr_if(self, whole);
+    }
+
+    fn visit_expr(&mut self, expr: &Expr) {
+        if let Some(number) = number_of_switch(expr)
+            && expr.span().byte_range().end <= self.part.start
+        {
+            self.before = Some(number);
+        }
+        visit::visit_expr(self, expr);
     }
 }
 
@@ -349,15 +364,19 @@ mod tests {
     }
 
     #[test]
-    fn an_error_belongs_to_the_mutant_around_it() {
-        let text = "fn f() -> u32 { a() }";
-        let mutant = mutant("FnValue", text, "a()", "Default::default()");
-        let text = text_with(&mutant, text).unwrap();
+    fn an_error_belongs_to_the_mutant_around_it_or_before_it() {
+        let text = "fn f() -> u32 { a() } fn g() { h(b < c, d) }";
+        let first = mutant("FnValue", text, "a()", "Default::default()");
+        let mut second = mutant("BinaryOperator", text, "<", ">");
+        second.number = 8;
+        let (text, _) = switched(text, &[&first, &second]).unwrap();
         let at = |part: &str| {
             let start = text.find(part).unwrap();
-            mutant_around(&text, start..start + part.len()).unwrap()
+            mutant_near(&text, start..start + part.len()).unwrap()
         };
         assert_eq!(at("Default"), Some(7));
-        assert_eq!(at("a ()"), None);
+        assert_eq!(at("a ()"), Some(7));
+        assert_eq!(at("b > c"), Some(8));
+        assert_eq!(at("d)"), Some(8));
     }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::Value;
 
 use super::Mutant;
-use super::switches::{mutant_around, switched};
-use crate::program::Program;
+use super::switches::{mutant_near, switched};
+use crate::program::{Outcome, Program};
 
 pub(crate) struct Workspace {
     copy: PathBuf,
@@ -23,9 +24,36 @@ pub(crate) struct Workspace {
 pub(super) struct Tested {
     program: Program,
     /// How long all of its tests take.
-    pub(super) takes: Duration,
-    threads: HashMap<u64, Vec<String>>,
+    takes: Duration,
+    /// The tests that fail without a mutant.
+    fail: Vec<String>,
+    /// How long a test takes once it has come by a mutant.
+    tests: HashMap<String, Duration>,
+    /// The tests that come by a mutant in their own thread, the quickest one first.
+    reached: HashMap<u64, Vec<String>>,
+    /// The mutants that other threads come by, or other processes: a test of the program may be behind it.
+    elsewhere: HashSet<u64>,
 }
+
+/// Which tests of a program are asked.
+#[derive(Clone, Copy)]
+pub(super) enum Stage {
+    /// The quickest of those that come by the mutant.
+    Quick,
+    /// The others of those.
+    Slow,
+    /// All others, if a thread that is of no test comes by it.
+    Elsewhere,
+}
+
+/// Of each property, so few cases come by the code that all of them come by.
+const CASES: u32 = 10;
+
+/// All cases take no longer than this many times the few.
+const TIMES_THE_CASES: u32 = 10;
+
+/// How long the quickest tests of a program have taken together, without a mutant.
+const LONGEST_OF_QUICK: Duration = Duration::from_secs(2);
 
 impl Workspace {
     pub(crate) fn new(copy: &str, target: &str) -> Self {
@@ -111,7 +139,7 @@ impl Workspace {
                 return Err("a place without a file and bytes".into());
             };
             let text = fs::read_to_string(self.copy.join(file))?;
-            let number = mutant_around(&text, start?..end?)?;
+            let number = mutant_near(&text, start?..end?)?;
             if number.is_some() {
                 return Ok(number);
             }
@@ -119,8 +147,8 @@ impl Workspace {
         Ok(None)
     }
 
-    /// Builds programs of tests, and runs each one without a mutant unless it has been run since. The quickest one is the first.
-    pub(super) fn tested(&self, names: &[String]) -> Result<Vec<Tested>, Box<dyn Error>> {
+    /// Builds programs of tests.
+    pub(super) fn programs(&self, names: &[String]) -> Result<Vec<Program>, Box<dyn Error>> {
         let mut list = self.command("tests/run");
         let output = list
             .arg("--list")
@@ -130,55 +158,21 @@ impl Workspace {
         if !output.status.success() {
             return Err(format!("the tests are not built ({})", output.status).into());
         }
-        let mut all = Vec::new();
-        for line in String::from_utf8(output.stdout)?.lines() {
-            all.push(self.reached_by(Program::read(line)?)?);
-        }
-        all.sort_by_key(|program| program.takes);
-        Ok(all)
+        let lines = String::from_utf8(output.stdout)?;
+        let programs = lines.lines().map(Program::read);
+        Ok(programs.collect::<Result<_, _>>()?)
     }
 
-    /// Learns which tests of a program come by which mutants.
-    fn reached_by(&self, program: Program) -> Result<Tested, Box<dyn Error>> {
+    /// Runs a program without a mutant, unless it has been run since it was built.
+    pub(super) fn tested(&self, program: Program) -> Result<Tested, Box<dyn Error>> {
         let file = program.path.file_name().ok_or("a program has a name")?;
-        let known = self.target.join("reached").join(file);
+        let reached = self.target.join("reached").join(file);
         let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
-        if changed(&known) < changed(&program.path) {
+        if changed(&reached) < changed(&program.path) {
             println!("{} without a mutant", program.name);
-            fs::create_dir_all(self.target.join("reached"))?;
-            let new = known.with_extension("new");
-            fs::write(&new, "")?;
-            let begun = Instant::now();
-            let program = Program {
-                variable: Some(("MUTANTS_REACHED", new.to_string_lossy().into_owned())),
-                ..program.clone()
-            };
-            if let Some(test) = program.first_failure(&[])? {
-                return Err(format!("{}, {test} fails without a mutant", program.name).into());
-            }
-            let reached = fs::read_to_string(&new)?;
-            fs::write(&new, format!("{}\n{reached}", begun.elapsed().as_secs()))?;
-            fs::rename(new, &known)?;
+            reach(&program, &reached)?;
         }
-        let reached = fs::read_to_string(&known)?;
-        let (takes, lines) = reached.split_once('\n').ok_or("a first line")?;
-        let takes = Duration::from_secs(takes.parse()?);
-        let mut threads: HashMap<u64, Vec<String>> = HashMap::new();
-        for line in lines.lines() {
-            let (number, thread) = line.split_once(' ').ok_or("a number and a thread")?;
-            threads
-                .entry(number.parse()?)
-                .or_default()
-                .push(thread.to_owned());
-        }
-        Ok(Tested {
-            program: Program {
-                longest: Duration::from_secs(60) + 5 * takes,
-                ..program
-            },
-            takes,
-            threads,
-        })
+        Tested::read(program, &fs::read_to_string(&reached)?)
     }
 
     fn command(&self, program: &str) -> Command {
@@ -196,36 +190,149 @@ fn root_of_crate(file: &Path) -> PathBuf {
     folders.collect::<PathBuf>().join("src/lib.rs")
 }
 
-/// Returns the program and the test that fails with this mutant. The tests that come by it are asked before programs that do so in
-/// threads of their own, of which all tests are asked.
-pub(super) fn noticed_by(
-    mutant: &Mutant,
-    programs: &[Tested],
-) -> Result<Option<String>, Box<dyn Error>> {
-    for by_name in [true, false] {
-        for Tested {
-            program, threads, ..
-        } in programs
-        {
-            let threads = threads.get(&mutant.number).into_iter().flatten();
-            // A test has the name of its module, too.
-            let (mut tests, others): (Vec<&str>, Vec<&str>) = threads
-                .map(String::as_str)
-                .partition(|thread| thread.contains("::"));
-            if by_name && tests.is_empty() || !by_name && others.is_empty() {
-                continue;
+/// Runs a program without a mutant, and writes down which tests come by which mutants, and how long they take.
+fn reach(program: &Program, known: &Path) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(known.parent().ok_or("a file has no folder")?)?;
+    let new = known.with_extension("new");
+    fs::write(&new, "")?;
+    let program = Program {
+        variables: vec![
+            ("MUTANTS_REACHED", new.to_string_lossy().into_owned()),
+            ("PROPTEST_CASES", CASES.to_string()),
+        ],
+        ..program.clone()
+    };
+    let begun = Instant::now();
+    let Outcome { failures, ended } = program.run(&[], false)?;
+    let mut lines = vec![format!("takes {}", begun.elapsed().as_millis())];
+    for test in failures {
+        if !ended.contains_key(&test) {
+            return Err(format!("{} has no result without a mutant: {test}", program.name).into());
+        }
+        if !program.fails_by_chance(&test)? {
+            println!(
+                "{}, {test} fails without a mutant, and is not asked",
+                program.name
+            );
+            lines.push(format!("fails {test}"));
+        }
+    }
+    let mut begun: HashMap<&str, u128> = HashMap::new();
+    let reached = fs::read_to_string(&new)?;
+    for line in reached.lines() {
+        let mut parts = line.splitn(3, ' ');
+        let (Some(number), Some(at), Some(thread)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(format!("no number, time and thread: {line:?}").into());
+        };
+        if ended.contains_key(thread) {
+            begun.entry(thread).or_insert(at.parse()?);
+            lines.push(format!("reached {number} {thread}"));
+        } else {
+            lines.push(format!("elsewhere {number}"));
+        }
+    }
+    for (test, begun) in begun {
+        let ended = ended[test].duration_since(UNIX_EPOCH)?.as_millis();
+        lines.push(format!("test {} {test}", ended.saturating_sub(begun)));
+    }
+    lines.sort();
+    lines.dedup();
+    fs::write(&new, lines.join("\n"))?;
+    fs::rename(new, known)?;
+    Ok(())
+}
+
+impl fmt::Display for Tested {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.program.name)
+    }
+}
+
+impl Tested {
+    /// Reads what [`reach`] has written.
+    fn read(program: Program, reached: &str) -> Result<Self, Box<dyn Error>> {
+        let mut tested = Self {
+            program,
+            takes: Duration::ZERO,
+            fail: Vec::new(),
+            tests: HashMap::new(),
+            reached: HashMap::new(),
+            elsewhere: HashSet::new(),
+        };
+        for line in reached.lines() {
+            let (kind, rest) = line.split_once(' ').ok_or("no kind of a line")?;
+            match (kind, rest.split_once(' ')) {
+                ("takes", None) => tested.takes = Duration::from_millis(rest.parse()?),
+                ("fails", None) => tested.fail.push(rest.to_owned()),
+                ("elsewhere", None) => _ = tested.elsewhere.insert(rest.parse()?),
+                ("test", Some((takes, test))) => {
+                    let takes = Duration::from_millis(takes.parse()?);
+                    tested.tests.insert(test.to_owned(), takes);
+                }
+                ("reached", Some((number, test))) => {
+                    let tests = tested.reached.entry(number.parse()?).or_default();
+                    tests.push(test.to_owned());
+                }
+                _ => return Err(format!("not a line of what is reached: {line:?}").into()),
             }
-            if by_name {
-                tests.push("--exact");
-            } else {
-                tests.clear();
+        }
+        for tests in tested.reached.values_mut() {
+            tests.retain(|test| !tested.fail.contains(test));
+            tests.sort_by_key(|test| tested.tests[test]);
+        }
+        Ok(tested)
+    }
+
+    /// Returns the first test of this stage that fails with this mutant, and its program.
+    pub(super) fn first_failure(
+        &self,
+        mutant: &Mutant,
+        stage: Stage,
+    ) -> Result<Option<String>, String> {
+        let by_name = self
+            .reached
+            .get(&mutant.number)
+            .map_or(&[][..], Vec::as_slice);
+        let mut so_far = Duration::ZERO;
+        let quick = by_name.iter().take_while(|test| {
+            so_far += self.tests[*test];
+            so_far < LONGEST_OF_QUICK
+        });
+        let (quick, slow) = by_name.split_at(quick.count());
+        let takes = |tests: &[String]| tests.iter().map(|test| self.tests[test]).sum();
+        let (tests, takes): (Vec<&str>, Duration) = match stage {
+            Stage::Quick if !quick.is_empty() => (list(quick), takes(quick)),
+            Stage::Slow if !slow.is_empty() => (list(slow), takes(slow)),
+            Stage::Elsewhere if self.elsewhere.contains(&mutant.number) => {
+                let asked = by_name.iter().chain(&self.fail);
+                let others = asked.flat_map(|test| ["--skip", test.as_str()]);
+                // At most as many at a time as there are processors, or somewhat more.
+                (others.collect(), 4 * self.takes)
             }
-            let program = Program {
-                variable: Some(("MUTANT", mutant.number.to_string())),
-                ..program.clone()
-            };
-            if let Some(test) = program.first_failure(&tests)? {
-                return Ok(Some(format!("{}, {test}", program.name)));
+            _ => return Ok(None),
+        };
+        let program = Program {
+            variables: vec![("MUTANT", mutant.number.to_string())],
+            takes: TIMES_THE_CASES * takes,
+            ..self.program.clone()
+        };
+        let test = program.first_failure(&[&["--exact"], &tests[..]].concat())?;
+        Ok(test.map(|test| format!("{self}, {test}")))
+    }
+}
+
+fn list(tests: &[String]) -> Vec<&str> {
+    tests.iter().map(String::as_str).collect()
+}
+
+/// Returns the program and the test that fails with this mutant, which the quickest tests have not noticed.
+pub(super) fn noticed_late(mutant: &Mutant, programs: &[Tested]) -> Result<Option<String>, String> {
+    for stage in [Stage::Slow, Stage::Elsewhere] {
+        for program in programs {
+            let failure = program.first_failure(mutant, stage)?;
+            if failure.is_some() {
+                return Ok(failure);
             }
         }
     }
