@@ -284,6 +284,12 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_another_size_comes_back_in_the_same_time() {
+        let limit = Limit::new(10, 20).resized(40);
+        assert_eq!((limit.quota(), limit.size()), (20, 40));
+    }
+
+    #[test]
     fn nodes_take_equal_shares_that_are_the_whole_at_least() {
         let shared = |text: &str, nodes| {
             let algorithm: Algorithm = text.parse().unwrap();

@@ -336,6 +336,13 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_told_in_units() {
+        let price = price();
+        let limit = price.in_units(price.limit);
+        assert_eq!((limit.quota(), limit.size()), (10, 10));
+    }
+
+    #[test]
     fn a_share_of_a_bucket_drains_at_its_share_of_the_rate() {
         let price = price();
         let whole = price.limit.size();

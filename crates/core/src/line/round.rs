@@ -197,6 +197,14 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_whose_requests_go_away_before_its_visit_is_passed_over() {
+        let mut round = Round::of(1_024);
+        (0..3).for_each(|number| round.join(tenant(number, 1), number, 1));
+        round.leave(1, false);
+        assert_eq!(go_on(&mut round, 3), [0, 2]);
+    }
+
+    #[test]
     fn weights_are_requests_in_a_row() {
         let mut round = Round::of(1_024);
         for number in 0..20 {

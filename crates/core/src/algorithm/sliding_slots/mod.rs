@@ -219,6 +219,7 @@ table!(SlidingSlots { slots });
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Algorithm;
 
     const MINUTE: SlidingSlots = SlidingSlots::per_minute(100);
 
@@ -227,6 +228,16 @@ mod tests {
         let cut = MINUTE.slot(Duration::from_millis(500)).unwrap();
         assert_eq!(cut, MINUTE.slots(120).unwrap());
         assert_eq!(cut.slot_count(), 120);
+    }
+
+    #[test]
+    fn a_charge_can_be_taken_back_until_its_slot_ends_or_all_is_reset() {
+        let algorithm = Algorithm::from(MINUTE.slots(6).unwrap());
+        let seconds = |count: u64| Micros::new(1_000_000 * count);
+        for (reset_after, until) in [(60, 30), (3, 28)] {
+            let told = algorithm.refundable_until(seconds(25), seconds(reset_after));
+            assert_eq!(told, seconds(until));
+        }
     }
 
     #[test]

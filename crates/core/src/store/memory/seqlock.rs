@@ -137,6 +137,26 @@ impl Drop for Lock<'_> {
     }
 }
 
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_version_comes_again() {
+        let seqlock = Seqlock::default();
+        let mut seen = HashSet::new();
+        for _ in 0..100 {
+            let (mut lock, under_way) = seqlock.wait_and_lock().unwrap();
+            lock.changes();
+            drop(lock);
+            assert!(seen.insert(under_way) && !seqlock.still_is(under_way));
+            assert!(seen.insert(seqlock.seen_at_rest().unwrap()));
+        }
+    }
+}
+
 /// Checks every order in which threads can meet, by loom: see `make model`.
 #[cfg(all(test, tower_ratelimit_loom))]
 mod models {
