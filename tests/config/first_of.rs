@@ -366,3 +366,18 @@ fn a_reload_adds_and_drops_a_group() {
     assert!(watched.reload().is_err());
     assert_eq!(status("third"), 200);
 }
+
+#[test]
+fn a_file_tells_of_what_part_of_a_request_its_keys_are() {
+    let keyed = |key: &str| config(&format!("[policies.a]\nquota = \"1/day\"\nkey = {key}\n"));
+    let several = keyed(
+        r#"{ first_of = [{ cookie = "sid" }, { query = "token" }, { api_key = "x-token" }] }"#,
+    );
+    assert_eq!(*several.cookies(), ["sid"]);
+    assert_eq!(*several.query_fields(), ["token"]);
+    assert_eq!(*several.headers(), ["cookie", "x-token"]);
+    let global = keyed("\"global\"");
+    assert_eq!(*global.cookies(), [] as [&str; 0]);
+    assert_eq!(*global.query_fields(), [] as [&str; 0]);
+    assert_eq!(*global.headers(), [] as [&str; 0]);
+}

@@ -188,6 +188,18 @@ fn a_line_with_the_text_of_a_secret_is_not_shown() {
     );
 }
 
+/// A longer line is not searched for the text of a secret.
+#[test]
+fn beside_a_secret_a_line_of_a_thousand_bytes_is_shown_and_a_longer_one_is_not() {
+    for (length, is_shown) in [(1_000, true), (1_001, false)] {
+        let line = format!("{:x<length$}", "quota = 5 # ");
+        let text =
+            format!("secret = \"hunter2hunter2hunter2\"\n[policies.a]\nkey = \"global\"\n{line}\n");
+        let error = text.parse::<Config>().unwrap_err().to_string();
+        assert_eq!(error.contains("4 | quota = 5 # xxx"), is_shown, "{error}");
+    }
+}
+
 #[test]
 fn other_lines_and_values_are_shown_beside_secrets() {
     let text = "secret = \"hunter2hunter2hunter2\"\n[policies.a]\nkey = \"global\"\nqouta = \"5/dya\"\nlimit = \"10k\"\nper = \"day\"\n\

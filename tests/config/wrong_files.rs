@@ -26,6 +26,7 @@ fn of_a_policy() {
             "key = \"client_ip\"\nquota = 100/minute",
             &[(":3:12", "text stands in quotes, such as \"100/minute\"")],
         ),
+        ("= 100/minute", &[(":2:1", "keys cannot be empty")]),
         (
             "quota = 100",
             &[(":2:9: policies.a.quota", "write a limit and a period")],

@@ -20,6 +20,12 @@ fn a_list_that_names_a_policy_twice_is_refused() {
     assert_eq!((error.field(), error.value()), ("name", "\"A\""));
 }
 
+/// Its keys, which may be secret, are not shown.
+#[test]
+fn a_store_shows_its_name_alone() {
+    assert_eq!(format!("{:?}", MemoryStore::new()), "MemoryStore { .. }");
+}
+
 #[test]
 fn a_store_forgets_a_policy_with_the_last_limiter_that_uses_it() {
     let store = MemoryStore::new().clock(ManualClock::new());
