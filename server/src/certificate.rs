@@ -104,6 +104,7 @@ impl Certificate {
         match config {
             Ok((config, expiration)) => {
                 tracing::info!("--{}-certificate was read again", self.flag);
+                warn_of_readers(&format!("{}-key", self.flag), &self.files.key);
                 state.config = Arc::new(config);
                 state.expiration = expiration;
                 state.error = None;

@@ -66,6 +66,7 @@ impl Token {
         match &newest {
             Ok(token) => {
                 tracing::info!("--ops-token-file was read again");
+                warn_of_readers("ops-token-file", &self.path);
                 state.token = token.clone();
             }
             Err(error) => tracing::warn!("the token stays as it was: {error}"),

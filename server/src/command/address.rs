@@ -35,6 +35,10 @@ impl Address {
                 let remedy = "write an address and a free port, such as 127.0.0.1:0, a path such as unix:/run/x, or none";
                 listener.map_err(|error| wrong(format!("{error}; {remedy}")))?
             }
+            // The system would choose a name that nobody knows.
+            Self::Unix(path) if path.as_os_str().is_empty() => {
+                return Err(wrong("write the path, such as unix:/run/x".to_owned()));
+            }
             Self::Unix(path) => {
                 let remedy = "write a path that is free, in a folder that this user may write";
                 Socket::at(path).map_err(|error| wrong(format!("{error}; {remedy}")))?

@@ -5,9 +5,6 @@ pub mod messages;
 mod original;
 mod rate_limit;
 
-use std::convert::Infallible;
-use std::future::pending;
-
 use axum::Router;
 use tokio::sync::watch;
 use tonic::server::NamedService;
@@ -66,14 +63,15 @@ pub fn router(gateway: Gateway, phase: watch::Receiver<Phase>) -> Result<Router,
     Ok(routes.prepare().into_axum_router())
 }
 
-/// Keeps the health that of the phase.
+/// Keeps the health that of the phase, until the server has stopped. Who watches it would otherwise keep its connection for the
+/// whole time to drain.
 async fn report(
-    reporter: HealthReporter,
+    mut reporter: HealthReporter,
     services: Vec<&'static str>,
     mut phase: watch::Receiver<Phase>,
-) -> Infallible {
-    loop {
-        let status = match phase.borrow_and_update().why_not_ready() {
+) {
+    while *phase.borrow_and_update() < Phase::Stopped {
+        let status = match phase.borrow().why_not_ready() {
             None => tonic_health::ServingStatus::Serving,
             Some(_) => tonic_health::ServingStatus::NotServing,
         };
@@ -81,8 +79,10 @@ async fn report(
             reporter.set_service_status(*service, status).await;
         }
         if phase.changed().await.is_err() {
-            // The server has ended.
-            pending::<()>().await;
+            return;
         }
+    }
+    for service in services {
+        reporter.clear_service_status(service).await;
     }
 }

@@ -86,7 +86,8 @@ impl Texts {
             let is_hidden = path
                 .file_name()
                 .is_some_and(|it| it.as_encoded_bytes().starts_with(b"."));
-            if !is_yaml || is_hidden || path.is_dir() {
+            // A pipe would have no end.
+            if !is_yaml || is_hidden || !path.is_file() {
                 continue;
             }
             if texts.len() == MOST_FILES {

@@ -484,18 +484,18 @@ async fn the_health_is_that_of_the_phase_until_the_last_call_has_ended() {
         .await
         .unwrap()
         .into_inner();
-    let mut wait_for = async |status: i32| {
-        while seen.message().await.unwrap().unwrap().status != status {}
+    let mut wait_for = async |status: Option<i32>| {
+        while seen.message().await.unwrap().map(|it| it.status) != status {}
     };
-    wait_for(1).await;
+    wait_for(Some(1)).await;
     assert_eq!(health.check(about("")).await.unwrap().get_ref().status, 1);
     envoy.phase.send_replace(Phase::Draining);
-    wait_for(2).await;
-    drop(seen);
+    wait_for(Some(2)).await;
 
-    // It answers on until it has to stop.
+    // It answers on until it has to stop, and then ends what would never end by itself.
     assert_eq!(envoy.status(get("/")).await, 200);
     envoy.phase.send_replace(Phase::Stopped);
+    wait_for(None).await;
     drop(health);
     tokio::time::timeout(LONG, envoy.serving)
         .await

@@ -453,8 +453,11 @@ fn a_token_that_was_rotated_opens_and_the_old_one_does_not() {
         status(&server.ops("/status", &fields)).to_owned()
     };
     std::fs::write(token.path(), "fedcba9876543210\n").unwrap();
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(token.path(), all).unwrap();
     server.signal("HUP");
     next("--ops-token-file was read again");
+    next("`chmod o-r`");
     let both = |server: &Server| {
         ["0123456789abcdef", "fedcba9876543210"].map(|token| answers(server, token))
     };

@@ -230,6 +230,10 @@ fn what_cannot_be_served_is_told_and_nothing_starts() {
             "--upstream: \"ftp://a\" is neither http nor https",
         ),
         (
+            &["serve", "--listen", "unix:"],
+            "--listen: unix:: write the path, such as unix:/run/x",
+        ),
+        (
             &["serve", "--charge-refused"],
             "--charge-refused is about descriptors",
         ),

@@ -284,7 +284,8 @@ fn data(node: &Node) -> Data {
         }
         Value::Scalar { text, is_plain } => match (node.truth(), text.parse()) {
             (Some(truth), _) => Kind::BoolValue(truth),
-            (None, Ok(number)) if *is_plain => Kind::NumberValue(number),
+            // Rust reads `nan` and `infinity` as numbers, and YAML as texts.
+            (None, Ok(number)) if *is_plain && f64::is_finite(number) => Kind::NumberValue(number),
             _ => Kind::StringValue(text.clone()),
         },
     };

@@ -26,7 +26,7 @@ use tower_ratelimit::RedisStore;
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::middleware::Deadline;
 
-use super::super::process::{HOST, Server};
+use super::super::process::{HOST, Server, get};
 use super::super::program::{failed, printed};
 use super::super::scene::{LONG, listener};
 use super::{Folder, With, descriptor, passes, request};
@@ -382,6 +382,10 @@ fn a_question_may_come_as_json() {
     );
     let reset = status["durationUntilReset"].as_str().unwrap();
     assert!(reset.ends_with('s') && reset != "0s", "{reset}");
+
+    // The built-in limit is not in force.
+    let answer = get(&server.clients, "/_limit/check", HOST);
+    assert!(!answer.contains("ratelimit"), "{answer}");
 
     let refused = post(&server.clients, "/json", question);
     assert!(

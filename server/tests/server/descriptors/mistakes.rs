@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::net::UnixListener;
 
 use ratelimitd::Limits;
 use ratelimitd::ratelimit::{Options, RateLimits, understood};
+use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit_config::Config;
 
-use super::{Folder, Scene, descriptor, passes, read};
+use super::{Folder, Scene, descriptor, passes, read, request};
 
 /// The texts are those of `envoyproxy/ratelimit`, up to the semicolon.
 #[test]
@@ -299,6 +301,25 @@ descriptors:
 ",
     )])
     .unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_file_is_left_out_and_what_is_no_number_of_yaml_is_a_text() {
+    let file = "domain: shop\ndescriptors:\n- key: k\n  metadata: { a: nan, b: infinity, c: 1.5 }\n  rate_limit: { unit: hour, requests_per_unit: 1 }\n";
+    let folder = Folder::of(&[("shop.yaml", file)]);
+    // To read it would be an error.
+    let _socket = UnixListener::bind(folder.0.join("socket.yaml")).unwrap();
+    let options = Options::default();
+    let limits = RateLimits::read(folder.path(), options, LimiterBuilder::build).unwrap();
+    let answer = limits.ask(request(vec![descriptor(&[("k", "v")])]), None);
+    let fields = format!("{:?}", answer.await.unwrap().dynamic_metadata);
+    for expected in [
+        "StringValue(\"nan\")",
+        "StringValue(\"infinity\")",
+        "NumberValue(1.5)",
+    ] {
+        assert!(fields.contains(expected), "{fields}");
+    }
 }
 
 #[tokio::test]
