@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{pages, root};
+use super::{pages, root, sources};
 
 /// The lines of a README of a screen.
 const SCREEN: usize = 60;
@@ -152,6 +152,87 @@ fn an_example_of_a_page_needs_what_a_list_above_it_has() {
         }
     }
     assert!(with_a_list >= 3, "{with_a_list}");
+}
+
+/// Returns the features that lines of a `Cargo.toml` take of our packages, and that those do not have.
+fn unknown_features(lines: &[&str], packages: &[Value]) -> Vec<String> {
+    let unknown = lines.iter().flat_map(|line| {
+        let (name, rest) = line.split_once(" = ").unwrap_or_default();
+        let package = packages.iter().find(|package| package["name"] == name);
+        let list = rest.split_once("features = [");
+        let list = list.and_then(|(_, list)| list.split(']').next());
+        let features = list.unwrap_or_default().split(',');
+        let features = features.map(|it| it.trim().trim_matches('"'));
+        let features = features.filter(|feature| !feature.is_empty());
+        features.filter_map(move |feature| {
+            let is_there = package?["features"].get(feature).is_some();
+            (!is_there).then(|| format!("{name} has no feature {feature}"))
+        })
+    });
+    unknown.collect()
+}
+
+#[test]
+fn a_list_of_dependencies_names_features_that_are_there() {
+    let packages = published();
+    let folder = |package: &Value| {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        manifest.parent().unwrap().to_owned()
+    };
+    let readmes = packages.iter().map(|it| folder(it).join("README.md"));
+    let pages = pages::pages().into_iter();
+    let pages = pages.map(|page| root().join(page.path));
+    let mut with_features = 0;
+    for path in readmes.chain(pages) {
+        let text = fs::read_to_string(&path).unwrap();
+        for (_, lines) in pages::parts(&text).1 {
+            if depended_on(&lines).is_some() {
+                let unknown = unknown_features(&lines, &packages);
+                assert!(unknown.is_empty(), "{}: {unknown:?}", path.display());
+                with_features += lines.iter().filter(|it| it.contains("features = ")).count();
+            }
+        }
+    }
+    assert!(with_features > 5, "{with_features}");
+}
+
+/// What is outside is not in the tarball of the package.
+#[test]
+fn a_source_includes_files_of_its_own_package_alone() {
+    let mut included = 0;
+    for package in published() {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        let folder = manifest.parent().unwrap().canonicalize().unwrap();
+        for (source, text) in sources(&folder.join("src")) {
+            let source = folder.join("src").join(source);
+            let paths = text.split("include_str!(\"").skip(1);
+            for path in paths.filter_map(|rest| rest.split('"').next()) {
+                let path = source.parent().unwrap().join(path);
+                let file = path.canonicalize().unwrap();
+                assert!(file.starts_with(&folder), "{}", path.display());
+                included += 1;
+            }
+        }
+    }
+    assert!(included > 40, "{included}");
+}
+
+/// Cargo publishes a package after those that its tests need, if they have a version.
+#[test]
+fn no_package_needs_itself_for_its_tests() {
+    let packages = published();
+    let mut left: Vec<&Value> = packages.iter().collect();
+    while !left.is_empty() {
+        let names: BTreeSet<&str> = left.iter().filter_map(|it| it["name"].as_str()).collect();
+        let before = left.len();
+        left.retain(|package| {
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            let published = dependencies.filter(|it| it["kind"] != "dev" || it["req"] != "*");
+            let mut needed = published.filter_map(|it| it["name"].as_str());
+            needed.any(|name| names.contains(name))
+        });
+        assert!(left.len() < before, "these need each other: {names:?}");
+    }
 }
 
 #[test]
