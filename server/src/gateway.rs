@@ -265,7 +265,7 @@ impl Gateway {
             && (trust.asks && request.method() == Method::POST && request.uri().path() == "/json")
         {
             let parent = span.or_else(|| trace::parent(request.headers()));
-            let refusals = (&self.refusals, parent.as_ref());
+            let refusals = (&self.refusals, parent);
             return json::answer(limits, refusals, request.into_body()).await;
         }
         if is_reserved(&request) {

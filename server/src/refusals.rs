@@ -45,11 +45,19 @@ impl Refusals {
     }
 
     /// Logs the call if this answer about its descriptors refuses it. Limits without a name are logged as `descriptors`.
-    pub(crate) fn note_answer(&self, answer: &RateLimitResponse, parent: Option<&HeaderValue>) {
+    pub(crate) fn note_answer(
+        &self,
+        answer: &RateLimitResponse,
+        parent: impl FnOnce() -> Option<HeaderValue>,
+    ) {
         let (is_limited, name) = limited(answer);
         if is_limited {
             let status = StatusCode::TOO_MANY_REQUESTS.as_u16();
-            self.log(name.unwrap_or("descriptors"), (status, None), parent);
+            self.log(
+                name.unwrap_or("descriptors"),
+                (status, None),
+                parent().as_ref(),
+            );
         }
     }
 

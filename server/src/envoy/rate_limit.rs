@@ -41,11 +41,11 @@ impl rate_limit_service_server::RateLimitService for RateLimitService {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let span = self.span(request.metadata().as_ref());
         let deadline = deadline(request.metadata().as_ref());
-        let own = span.as_ref().and_then(Span::traceparent);
-        let parent = own.or_else(|| trace::parent(request.metadata().as_ref()));
+        let parent = trace::parent(request.metadata().as_ref());
         let answer = self.limits.ask(request.into_inner(), deadline).await;
         if let Ok(answer) = &answer {
-            self.refusals.note_answer(answer, parent.as_ref());
+            let own = || span.as_ref().and_then(Span::traceparent);
+            self.refusals.note_answer(answer, || own().or(parent));
         }
         if let Some(mut span) = span {
             if let Ok(answer) = &answer {

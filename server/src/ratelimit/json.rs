@@ -30,7 +30,7 @@ static MESSAGES: LazyLock<Option<[MessageDescriptor; 2]>> = LazyLock::new(|| {
 /// Answers 200 if the request passes, and 429 if it is over a limit.
 pub(crate) async fn answer<B>(
     limits: &RateLimits,
-    (refusals, parent): (&Refusals, Option<&HeaderValue>),
+    (refusals, parent): (&Refusals, Option<HeaderValue>),
     body: B,
 ) -> Response<Body>
 where
@@ -51,7 +51,7 @@ where
         Err(NoAnswer::Invalid(why)) => text_response(StatusCode::BAD_REQUEST, &why),
         Err(NoAnswer::Unavailable(why)) => text_response(StatusCode::SERVICE_UNAVAILABLE, &why),
         Ok(answer) => {
-            refusals.note_answer(&answer, parent);
+            refusals.note_answer(&answer, || parent);
             let status = match answer.overall_code() {
                 Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
                 Code::Ok | Code::Unknown => StatusCode::OK,
