@@ -26,6 +26,7 @@ mod idle;
 mod keys;
 mod leases;
 mod leaving;
+mod logins;
 mod nodes;
 mod permissions;
 mod plans;

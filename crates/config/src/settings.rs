@@ -266,10 +266,13 @@ pub(super) struct Settings {
 }
 
 /// The tables that cannot change while a layer is in use.
-const FIXED: [&str; 4] = ["store", HASHING, "adapt", "concurrency"];
+const FIXED: [&str; 4] = [STATES, HASHING, "adapt", "concurrency"];
 
 /// Those of which a file may say the same although what a variable or another file has for it is different.
-const FROM_ELSEWHERE: [&str; 2] = ["store", HASHING];
+const FROM_ELSEWHERE: [&str; 2] = [STATES, HASHING];
+
+/// Where the state is.
+pub(super) const STATES: &str = "store";
 
 /// The secret that hashes keys.
 const HASHING: &str = "secret";
@@ -382,6 +385,18 @@ impl Settings {
             now.value != next.value && is_elsewhere == elsewhere
         });
         differing.map(|((name, _), next)| (name, next.span.as_ref()))
+    }
+
+    /// Logs in to the store as newer settings do. Returns whether the store is the same but for that.
+    pub(super) fn renew_login(&mut self, newer: &Self) -> bool {
+        if !self.store.renew_login(&newer.store) {
+            return false;
+        }
+        let mut fixed = FIXED.iter().zip(self.fixed.iter_mut().zip(&newer.fixed));
+        if let Some((_, (used, newer))) = fixed.find(|(name, _)| **name == STATES) {
+            used.value = newer.value;
+        }
+        true
     }
 
     /// Returns what hashes keys, with its table as it is written.

@@ -11,10 +11,10 @@ use super::Config;
 use super::departed::Departed;
 use super::digest::{Sha, digest, hexadecimal};
 use super::following::{Directories, Followed, QUIET, look};
-use super::log::{configuration_changed, file_is_followed, secret_has_changed};
+use super::log::{configuration_changed, file_is_followed, login_is_renewed, secret_has_changed};
 use super::mistake::{FileError, Mistake, Notes};
 use super::reading::{ConfigBuilder, is_no_file};
-use super::settings::Settings;
+use super::settings::{STATES, Settings};
 use super::shadow::{ShadowFile, ShadowStatus};
 use super::status::Status;
 use tower_ratelimit::__internal::warn_once_in_lines;
@@ -76,8 +76,9 @@ impl Config {
     /// - The log has the path of the file, and the place to which its links lead.
     /// - A mistake is logged once for each content (`TRL023`), and [`Watched::status`] has it.
     /// - The store, the secret, and the tables `adapt` and `concurrency` cannot change without a restart: a
-    ///   file that changes them is rejected. If the file says the same of the store and the secret, and only a value behind a variable
-    ///   or in another file has changed, the rest of the file comes into force, and a warning asks for a restart.
+    ///   file that changes them is rejected. If the file says the same of the store, and the URL in another file has another user or
+    ///   password, [new connections log in by it](tower_ratelimit::store::RedisStore::renew_login). If another value there has changed,
+    ///   or that of the secret, the rest of the file comes into force, and a warning asks for a restart.
     ///
     /// Call it in a tokio runtime with its timer, which has to run for as long as the file is to be followed: the task that
     /// follows it is one of that runtime. Without a runtime only [`Watched::reload`] reads the file.
@@ -224,8 +225,9 @@ impl FileInForce {
         let now = self.reloads().config.clone();
         let builder = self.builder.clone().hashing_as(&now);
         let (sha256, read) = builder.read_with_digest(&self.path, builder.text_again(&self.path));
-        let next = read
-            .and_then(|next| changes_no_more_than_it_may(&now, next))
+        let next = read.and_then(|next| changes_no_more_than_it_may(&now, next));
+        let as_read = next.as_ref().ok().map(|next| Arc::clone(&next.settings));
+        let next = next
             // A state is found by the name of its policy, in the store that is in use.
             .map(|next| next.over_the_store_of(&now))
             .and_then(|next| next.beside(&builder, &self.path, now.shadow.as_ref()));
@@ -236,6 +238,10 @@ impl FileInForce {
         let mut reloads = self.reloads();
         let reloaded = match built {
             Ok((next, layer)) => {
+                let next = match &as_read {
+                    Some(as_read) => with_secrets(&now, next, as_read),
+                    None => next,
+                };
                 reloads.refused = None;
                 reloads.status.error = None;
                 // The same bytes may have another meaning, because zone data changes too.
@@ -322,22 +328,27 @@ fn changes_no_more_than_it_may(now: &Config, next: Config) -> Result<Config, Fil
         );
     }
     if mistakes.is_empty() {
-        Ok(warned(now, next))
+        Ok(next)
     } else {
         Err(FileError::of(mistakes, &next.source))
     }
 }
 
-/// Warns of secrets that have changed. The limits of the file have to come into force all the same: its writer may know nothing of
-/// them. The log has a warning once, and the status for as long as it holds.
-fn warned(now: &Config, next: Config) -> Config {
-    let rotated = now.settings.rotated(&next.settings).map(|(path, span)| {
+/// Logs in to the store by a URL that has changed, and warns of other secrets that have. The limits of the file come into force all
+/// the same: its writer may know nothing of them. The log has a warning once, and the status for as long as it holds.
+fn with_secrets(now: &Config, mut next: Config, as_read: &Settings) -> Config {
+    let mut rotated = Vec::new();
+    for (path, span) in now.settings.rotated(as_read) {
+        if path == STATES && Arc::make_mut(&mut next.settings).renew_login(as_read) {
+            login_is_renewed();
+            continue;
+        }
         let message = "a value behind it has changed, and this process goes on with the one that it had; restart it";
-        Mistake::new(&next.source, span, path.to_owned(), message.to_owned())
-    });
-    let rotated: Vec<Mistake> = rotated.collect();
-    for warning in rotated.iter().filter(|it| !now.warnings.contains(it)) {
-        secret_has_changed(warning);
+        let warning = Mistake::new(&next.source, span, path.to_owned(), message.to_owned());
+        if !now.warnings.contains(&warning) {
+            secret_has_changed(&warning);
+        }
+        rotated.push(warning);
     }
     let warnings = next.warnings.iter().cloned().chain(rotated);
     Config {

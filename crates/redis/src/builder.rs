@@ -16,6 +16,7 @@ use super::failure::failure;
 use super::greeting::greet;
 use super::lease_options::Lease;
 use super::link::Link;
+use super::login::Login;
 use super::remote::{RedisRemote, try_out};
 use super::sentinel::Sentinels;
 use tower_ratelimit_core::__internal::KeyEpochs;
@@ -235,7 +236,9 @@ impl RedisStoreBuilder {
     pub fn open(self, url: impl AsRef<str>) -> Result<RedisStore, ConfigError> {
         let at = parse(url.as_ref())?;
         let deadline = self.deadline;
-        self.over_link(server(&at), || Link::to_server(at, deadline))
+        self.over_link(server(&at), || {
+            Link::to_server(Login::new(at, []), deadline)
+        })
     }
 
     /// Connects to this server, and returns once the server has answered.

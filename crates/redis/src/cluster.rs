@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{failure, is_of_a_key};
+use super::login::Login;
 use super::node::{Node, TELLING};
 use super::promise::{Promise, in_time};
 use super::ranges::{Address, Range, elsewhere};
@@ -35,7 +36,7 @@ pub(super) struct Cluster {
 struct Nodes {
     seeds: Box<[Address]>,
     /// Has the user, the password, the database and TLS, which all nodes share.
-    seed: ConnectionInfo,
+    login: Login,
     deadline: Duration,
     known: Mutex<HashMap<Address, Arc<Node>>>,
     /// The primaries of the last view.
@@ -56,7 +57,7 @@ impl Cluster {
     pub(super) fn new(seeds: Seeds, deadline: Duration) -> Self {
         let nodes = Arc::new(Nodes {
             seeds: seeds.addresses,
-            seed: seeds.first,
+            login: seeds.login,
             deadline,
             known: Mutex::default(),
             primaries: Mutex::default(),
@@ -177,7 +178,7 @@ impl Nodes {
         if let Some(node) = known.get(address) {
             return Arc::clone(node);
         }
-        let node = Arc::new(Node::new(&self.seed, address, self.deadline));
+        let node = Arc::new(Node::new(&self.login, address, self.deadline));
         known.insert(address.clone(), Arc::clone(&node));
         node
     }
@@ -270,7 +271,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The addresses that the user has given.
 pub(super) struct Seeds {
     addresses: Box<[Address]>,
-    first: ConnectionInfo,
+    login: Login,
 }
 
 impl Seeds {
@@ -289,11 +290,16 @@ impl Seeds {
                 addresses.push(address);
             }
         }
-        let first = seeds.into_iter().next().ok_or((0, "give one at least"))?;
+        let mut seeds = seeds.into_iter();
+        let first = seeds.next().ok_or((0, "give one at least"))?;
         Ok(Self {
             addresses: addresses.into(),
-            first,
+            login: Login::new(first, seeds),
         })
+    }
+
+    pub(super) fn login(&self) -> Login {
+        self.login.clone()
     }
 }
 

@@ -36,6 +36,7 @@ mod lease_options;
 mod leases;
 mod lending;
 mod link;
+mod login;
 mod node;
 mod not_leased;
 mod numbers;
@@ -171,6 +172,32 @@ impl RedisStore {
     /// ```
     pub fn store_key(&self, policy: &impl AsRef<Policy>, key: impl IntoKey) -> String {
         InBraces::of(&key.into_key()).state_key(&self.prefix, &suffix(policy.as_ref()))
+    }
+
+    /// Logs in as another store does from now on, with its user and its password, since they have changed. It is a store for the
+    /// same servers, which needs no connection.
+    ///
+    /// A connection that is open stays as it is: Redis asks for the password as one is opened. So change it in two steps: let
+    /// the server accept both, call this in each process, and then have it forget the old one.
+    ///
+    /// ```
+    /// use tower_ratelimit_redis::RedisStore;
+    ///
+    /// let store = RedisStore::new("redis://limiter:first@10.0.0.7/")?;
+    /// store.renew_login(&RedisStore::new("redis://limiter:second@10.0.0.7/")?)?;
+    /// # Ok::<(), tower_ratelimit_core::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the other store is for other servers, another database or another way to them, and when one of the two is over a
+    /// connection of your own. Then nothing has changed.
+    pub fn renew_login(&self, newer: &Self) -> Result<(), ConfigError> {
+        if self.link.renew_login(&newer.link) {
+            return Ok(());
+        }
+        let remedy = "give a store that is opened as this one was, by addresses that differ in user and password alone";
+        Err(ConfigError::quoting("login", &newer.link.servers(), remedy))
     }
 
     /// Returns how many calls to the server took how long, as `Times` counts them.

@@ -1,17 +1,19 @@
 //! The connection to a server, to a master behind sentinels, to a cluster, or of the user's own.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::background::Background;
 use super::cluster::{Cluster, Seeds};
 use super::connection::Connection;
 use super::failure::{failure, of_a_cluster};
+use super::login::Login;
 use super::promise::{Promise, in_time, timed_out};
 use super::sentinel::Sentinels;
 use super::server::Server;
@@ -23,6 +25,8 @@ use tower_ratelimit_core::key::Key;
 /// the answers of those before it.
 pub(super) struct Link {
     wire: Wire,
+    /// `None` of a connection of the user's own.
+    login: Option<Login>,
     /// Where connections are made and driven, and where all calls are made.
     pub(super) background: Background,
     deadline: Duration,
@@ -45,33 +49,39 @@ const SLOTS_TOGETHER: u16 = 64;
 const GRACE: Duration = Duration::from_millis(1);
 
 impl Link {
-    pub(super) fn to_server(server: ConnectionInfo, deadline: Duration) -> Self {
-        let connect = move || -> Promise<Connection> {
-            let server = server.clone();
-            Box::pin(async move { Connection::open(&server).await })
+    pub(super) fn to_server(login: Login, deadline: Duration) -> Self {
+        let connect = {
+            let login = login.clone();
+            move || -> Promise<Connection> {
+                let server = login.first();
+                Box::pin(async move { Connection::open(&server).await })
+            }
         };
-        Self {
-            wire: Wire::Server(Server::new(deadline, connect)),
-            background: Background::default(),
+        Self::of(
+            Wire::Server(Server::new(deadline, connect)),
+            Some(login),
             deadline,
-        }
+        )
     }
 
     /// Connects to the server that the sentinels name, whenever a connection is made.
     pub(super) fn to_master(sentinels: Sentinels, deadline: Duration) -> Self {
+        let login = sentinels.login();
         let connect = move || -> Promise<Connection> { Box::pin(sentinels.clone().connect()) };
-        Self {
-            wire: Wire::Server(Server::new(deadline, connect)),
-            background: Background::default(),
+        Self::of(
+            Wire::Server(Server::new(deadline, connect)),
+            Some(login),
             deadline,
-        }
+        )
     }
+
     pub(super) fn to_cluster(seeds: Seeds, deadline: Duration) -> Self {
-        Self {
-            wire: Wire::Cluster(Cluster::new(seeds, deadline)),
-            background: Background::default(),
+        let login = seeds.login();
+        Self::of(
+            Wire::Cluster(Cluster::new(seeds, deadline)),
+            Some(login),
             deadline,
-        }
+        )
     }
 
     /// Uses a connection of the caller's, to a server or to a cluster.
@@ -83,14 +93,30 @@ impl Link {
             let mut connection = connection.clone();
             Box::pin(async move { connection.req_packed_command(&command).await })
         };
+        let send = Box::new(send);
+        Self::of(Wire::Given { send, is_divided }, None, deadline)
+    }
+
+    fn of(wire: Wire, login: Option<Login>, deadline: Duration) -> Self {
         Self {
-            wire: Wire::Given {
-                send: Box::new(send),
-                is_divided,
-            },
+            wire,
+            login,
             background: Background::default(),
             deadline,
         }
+    }
+
+    /// Connects from now on as another one does. Returns whether it leads to the same servers; if not, nothing has changed.
+    pub(super) fn renew_login(&self, newer: &Self) -> bool {
+        let is_alike = mem::discriminant(&self.wire) == mem::discriminant(&newer.wire);
+        let logins = self.login.as_ref().zip(newer.login.as_ref());
+        is_alike && logins.is_some_and(|(known, newer)| known.renew(newer))
+    }
+
+    /// Returns the servers that the user has named, without users and passwords.
+    pub(super) fn servers(&self) -> String {
+        let given = || "a connection of the program's own".to_owned();
+        self.login.as_ref().map_or_else(given, Login::servers)
     }
 
     /// Returns whether keys may be on several servers.

@@ -2,11 +2,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{ConnectionInfo, ErrorKind, RedisResult, ServerErrorKind};
+use redis::{ErrorKind, RedisResult, ServerErrorKind};
 use tokio::time::{Instant, timeout};
 
 use super::address::moved;
 use super::connection::Connection;
+use super::login::Login;
 use super::promise::{Promise, timed_out};
 use super::ranges::{Address, Range, ranges};
 use super::reconnecting::CONNECTING;
@@ -25,12 +26,12 @@ pub(super) const TELLING: Duration = CONNECTING.checked_div(4).unwrap();
 
 impl Node {
     /// Creates the node at this address, with the user, password, database and TLS of the seeds.
-    pub(super) fn new(seed: &ConnectionInfo, (host, port): &Address, deadline: Duration) -> Self {
+    pub(super) fn new(seeds: &Login, (host, port): &Address, deadline: Duration) -> Self {
         // 0 stands for an unknown node.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let info = moved(seed, host, *port);
+        let (seeds, address) = (seeds.clone(), (host.clone(), *port));
         let connect = move || -> Promise<Connection> {
-            let info = info.clone();
+            let info = moved(&seeds.first(), &address.0, address.1);
             Box::pin(async move { Connection::open(&info).await })
         };
         Self {
@@ -70,6 +71,6 @@ impl Node {
         use redis::IntoConnectionInfo;
 
         let seed = "redis://127.0.0.1:1/".into_connection_info().unwrap();
-        Self::new(&seed, address, CONNECTING)
+        Self::new(&Login::new(seed, []), address, CONNECTING)
     }
 }

@@ -11,6 +11,7 @@ use super::address::place;
 use super::address::{host, moved};
 use super::connection::Connection;
 use super::failure::failure;
+use super::login::Login;
 use super::promise::timed_out;
 use super::reconnecting::CONNECTING;
 use tower_ratelimit_core::error::{ConfigError, StoreErrorKind};
@@ -18,11 +19,10 @@ use tower_ratelimit_core::error::{ConfigError, StoreErrorKind};
 /// The sentinels, which know which server is the master.
 #[derive(Clone)]
 pub(super) struct Sentinels {
-    addresses: Vec<ConnectionInfo>,
     /// The sentinels' name of the master.
     name: String,
-    /// How to connect to the master, except for its address.
-    master: ConnectionInfo,
+    /// The master first, at that name in place of its address, and then the sentinels.
+    login: Login,
 }
 
 /// The result of a step towards the master.
@@ -56,16 +56,19 @@ impl Sentinels {
             return Err(ConfigError::new("sentinels", "an empty list", remedy));
         }
         Ok(Self {
-            addresses,
             name,
-            master,
+            login: Login::new(master, addresses),
         })
+    }
+
+    pub(super) fn login(&self) -> Login {
+        self.login.clone()
     }
 
     /// Returns the name of the store in the log: the master and its sentinels.
     pub(super) fn named(&self) -> String {
-        let sentinels = self.addresses.iter().map(|info| place(info.addr()));
-        let sentinels: Vec<_> = sentinels.collect();
+        let sentinels = self.login.others();
+        let sentinels: Vec<_> = sentinels.iter().map(|info| place(info.addr())).collect();
         format!("{} of the sentinels {}", self.name, sentinels.join(", "))
     }
 
@@ -73,7 +76,8 @@ impl Sentinels {
     /// named server that reports itself as the master: during a failover the sentinels may name several.
     pub(super) async fn connect(self) -> RedisResult<Connection> {
         let mut steps = JoinSet::new();
-        for sentinel in self.addresses {
+        let master = self.login.first();
+        for sentinel in self.login.others() {
             steps.spawn(ask(sentinel, self.name.clone()));
         }
         let mut named = Vec::new();
@@ -84,7 +88,7 @@ impl Sentinels {
                 Ok(Ok(Step::Named(host, port))) => {
                     let place = (host, port);
                     if !named.contains(&place) {
-                        steps.spawn(connect(moved(&self.master, &place.0, port)));
+                        steps.spawn(connect(moved(&master, &place.0, port)));
                         named.push(place);
                     }
                 }

@@ -43,12 +43,19 @@ impl Server {
             .spawn()
             .unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
+        let is_json = arguments.contains(&"json");
         let mut address = |before: &str| {
             let mut line = String::new();
             output.read_line(&mut line).unwrap();
-            let rest = line.strip_prefix(before);
-            let rest = rest.unwrap_or_else(|| panic!("{line}"));
-            let url = rest.split([',', '\n']).next().unwrap();
+            assert_eq!(
+                serde_json::from_str::<Value>(&line).is_ok(),
+                is_json,
+                "{line}"
+            );
+            // Another thing is before it in a line of JSON.
+            let rest = line.split_once(before);
+            let (_, rest) = rest.unwrap_or_else(|| panic!("{line}"));
+            let url = rest.split([',', '\n', '"']).next().unwrap();
             let address = url.split("://").last().unwrap();
             address.trim_end_matches("/dashboard").to_owned()
         };
@@ -407,8 +414,20 @@ fn a_secret_of_the_store_that_was_rotated_does_not_stop_the_limits() {
         );
     };
     policy(&server, 10);
-    std::fs::write(secret.path(), "redis://:rotated@127.0.0.1:1/\n").unwrap();
     let warning = "store: a value behind it has changed";
+    // Another login on the same server, once.
+    std::fs::write(secret.path(), "redis://:rotated@127.0.0.1:1/\n").unwrap();
+    for renewed in [1, 0] {
+        server.signal("HUP");
+        let before = until("the limits were read again");
+        let told = before
+            .iter()
+            .filter(|it| it.contains("new connections log in by it"));
+        assert_eq!(told.count(), renewed, "{before:?}");
+        assert!(!before.iter().any(|it| it.contains(warning)), "{before:?}");
+        assert!(!server.ops("/status", HOST).contains(warning));
+    }
+    std::fs::write(secret.path(), "redis://:rotated@127.0.0.1:2/\n").unwrap();
     // The second time, too, the store is the one of the beginning. The log has the warning once, and the status as long as it holds.
     for (quota, warnings) in [(20, 1), (30, 0)] {
         std::fs::write(file.path(), limits(&format!("{quota}/day"), &by_file)).unwrap();
@@ -422,7 +441,7 @@ fn a_secret_of_the_store_that_was_rotated_does_not_stop_the_limits() {
         assert!(!status.contains("rotated"), "{status}");
     }
     // Another store in the file itself is refused, and told wherever operators look.
-    let another = limits("40/day", "\"redis://127.0.0.1:2/\"");
+    let another = limits("40/day", "\"redis://127.0.0.1:3/\"");
     std::fs::write(file.path(), another).unwrap();
     server.signal("HUP");
     until("store: it cannot change without a restart");

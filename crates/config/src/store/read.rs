@@ -57,6 +57,14 @@ impl ReadStore {
         }
     }
 
+    /// Logs in as a newer store does, and returns whether it could: only where both are in Redis, on the same servers.
+    pub(crate) fn renew_login(&self, newer: &Self) -> bool {
+        match (self, newer) {
+            (Self::Redis(store), Self::Redis(newer)) => store.renew_login(newer),
+            _ => false,
+        }
+    }
+
     /// Builds a limiter over it.
     pub(crate) fn limiter(&self, builder: LimiterBuilder) -> Result<Limiter, ConfigError> {
         match self {

@@ -50,6 +50,11 @@ impl ReadRedis {
         Box::new(AnswerTime::of(&self.0, target))
     }
 
+    /// Logs in as a newer store does. Returns whether that is on the same servers; if not, nothing has changed.
+    pub(super) fn renew_login(&self, newer: &Self) -> bool {
+        self.0.renew_login(&newer.0).is_ok()
+    }
+
     pub(crate) async fn give_leases_back(&self) {
         self.0.give_leases_back().await;
     }
