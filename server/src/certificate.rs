@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
@@ -18,6 +19,9 @@ use crate::tls;
 
 /// The time between two looks at the files.
 const AGAIN: Duration = Duration::from_secs(10);
+
+/// How long files have to be the same before they are read, since they may be written in pieces.
+const QUIET: Duration = Duration::from_millis(150);
 
 /// The files of a listener over TLS, in PEM.
 #[derive(Clone, Debug)]
@@ -85,7 +89,20 @@ impl Certificate {
         loop {
             sleep(AGAIN).await;
             let certificate = self.clone();
-            let _ = tokio::task::spawn_blocking(move || certificate.reload()).await;
+            let _ = tokio::task::spawn_blocking(move || certificate.look()).await;
+        }
+    }
+
+    /// Reads files that have changed once they stay the same: one that is written in pieces may be valid with half of its
+    /// certificates.
+    fn look(&self) {
+        let newest = self.files.read(self.flag);
+        if self.lock().newest == newest {
+            return;
+        }
+        thread::sleep(QUIET);
+        if self.files.read(self.flag) == newest {
+            self.reload();
         }
     }
 

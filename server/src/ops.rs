@@ -240,6 +240,9 @@ fn openmetrics(text: &str) -> String {
             (Some("#"), Some(what), Some(name), Some(rest)) => {
                 // Writing to a text cannot fail.
                 let family = name.strip_suffix("_total").unwrap_or(name);
+                // Each sample of a counter has the suffix there, and those of envoyproxy/ratelimit have none.
+                let is_unknown = what == "TYPE" && rest == "counter" && family == name;
+                let rest = if is_unknown { "unknown" } else { rest };
                 let _ = writeln!(open, "# {what} {family} {rest}");
             }
             _ => open.extend([line, "\n"]),
@@ -254,9 +257,8 @@ mod tests {
 
     #[test]
     fn openmetrics_names_a_family_without_the_suffix_of_its_counters() {
-        let text = "# HELP a_total The a.\n# TYPE a_total counter\na_total{b=\"c d\"} 1\n\n# TYPE e gauge\ne 2\n\n";
-        let expected =
-            "# HELP a The a.\n# TYPE a counter\na_total{b=\"c d\"} 1\n# TYPE e gauge\ne 2\n# EOF\n";
+        let text = "# HELP a_total The a.\n# TYPE a_total counter\na_total{b=\"c d\"} 1\n\n# TYPE e gauge\ne 2\n# TYPE hits counter\nhits 3\n\n";
+        let expected = "# HELP a The a.\n# TYPE a counter\na_total{b=\"c d\"} 1\n# TYPE e gauge\ne 2\n# TYPE hits unknown\nhits 3\n# EOF\n";
         assert_eq!(openmetrics(text), expected);
     }
 }

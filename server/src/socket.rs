@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
 
@@ -36,14 +36,34 @@ pub enum Socket {
     At(UnixListener, Left),
 }
 
-/// The path of a Unix socket, which goes away with this value.
+/// The path of a Unix socket, which goes away with this value, unless another program has put one of its own there.
 #[derive(Debug)]
-pub struct Left(PathBuf);
+pub struct Left {
+    path: PathBuf,
+    file: Option<(u64, u64)>,
+}
+
+impl Left {
+    fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            file: file(path),
+        }
+    }
+}
 
 impl Drop for Left {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        if self.file.is_some() && self.file == file(&self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Returns which file has this path, by its device and its number there.
+fn file(path: &Path) -> Option<(u64, u64)> {
+    let its = fs::symlink_metadata(path).ok()?;
+    Some((its.dev(), its.ino()))
 }
 
 impl Socket {
@@ -60,7 +80,7 @@ impl Socket {
             }
             opened => opened,
         };
-        Ok(Self::At(opened?, Left(path.to_owned())))
+        Ok(Self::At(opened?, Left::at(path)))
     }
 
     pub(crate) async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
@@ -111,7 +131,7 @@ impl Socket {
                 Err(error) => format!("{scheme}, at an unknown address: {error}"),
             },
             Self::Unix(_) => format!("a Unix socket, by {scheme}"),
-            Self::At(_, at) => format!("unix:{}, by {scheme}", at.0.display()),
+            Self::At(_, at) => format!("unix:{}, by {scheme}", at.path.display()),
         }
     }
 }
@@ -121,4 +141,23 @@ fn is_left_behind(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     is_socket && Blocking::connect(path).is_err_and(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_socket_of_another_program_stays() {
+        let path = std::env::temp_dir().join(format!("ratelimitd-left-{}", std::process::id()));
+        let first = Socket::at(&path).unwrap();
+        // As when two programs find one that was left behind at once.
+        fs::rename(&path, path.with_extension("away")).unwrap();
+        let second = Socket::at(&path).unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+        fs::remove_file(path.with_extension("away")).unwrap();
+    }
 }

@@ -2,6 +2,8 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use rustls::pki_types::pem::{self, PemObject};
@@ -23,7 +25,7 @@ pub(super) struct Healthcheck {
     /// The address of the running server for operators and probes, as its own flag has it
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3001")]
     ops: Address,
-    /// The file of its certificate, as its own flag has it, if it speaks TLS
+    /// As its own flag has it, if it speaks TLS; the file is not read, and any certificate is trusted
     #[arg(long, value_name = "FILE")]
     ops_certificate: Option<PathBuf>,
     /// A file in PEM: the certificate that this command shows, where the server has `--ops-client-ca`
@@ -36,6 +38,15 @@ pub(super) struct Healthcheck {
 
 impl Healthcheck {
     pub(super) fn run(self) -> Result<(), BoxError> {
+        let at = self.ops.to_string();
+        let (tell, told) = mpsc::channel();
+        // Names, connections and answers have one time together. The process ends with the first thread.
+        thread::spawn(move || tell.send(self.asked()));
+        let late = || Err(format!("--ops: {at}: it has not answered within {PATIENCE:?}").into());
+        told.recv_timeout(PATIENCE).unwrap_or_else(|_| late())
+    }
+
+    fn asked(&self) -> Result<(), BoxError> {
         let wrong = |error: io::Error| format!("--ops: {}: {error}", self.ops);
         let answer = match &self.ops {
             Address::Nowhere => {
@@ -49,19 +60,11 @@ impl Healthcheck {
                 .into());
             }
             Address::Port(address) => {
-                let mut found = address.to_socket_addrs().map_err(wrong)?;
-                let at = found.next().ok_or("--ops: this name has no address")?;
-                let stream = TcpStream::connect_timeout(&near(at), PATIENCE).map_err(wrong)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                self.ask(stream)
+                let found = address.to_socket_addrs().map_err(wrong)?;
+                let found: Vec<_> = found.map(near).collect();
+                self.ask(TcpStream::connect(&*found).map_err(wrong)?)
             }
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path).map_err(wrong)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                self.ask(stream)
-            }
+            Address::Unix(path) => self.ask(UnixStream::connect(path).map_err(wrong)?),
         };
         let answer = answer.map_err(|error| format!("--ops: {}: {error}", self.ops))?;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
@@ -72,13 +75,10 @@ impl Healthcheck {
     }
 
     fn ask(&self, stream: impl Read + Write) -> Result<String, BoxError> {
-        let Some(file) = &self.ops_certificate else {
+        if self.ops_certificate.is_none() {
             return Ok(ask(stream)?);
-        };
-        let certificate = CertificateDer::from_pem_file(file);
-        let certificate = certificate
-            .map_err(|error| format!("--ops-certificate: {}: {error}", file.display()))?;
-        let config = tls::of_one(certificate)?;
+        }
+        let config = tls::of_any()?;
         let config = match (&self.client_certificate, &self.client_key) {
             (Some(chain), Some(key)) => {
                 let (chain, key) = (shown(chain)?, key_of(key)?);

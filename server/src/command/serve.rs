@@ -1,4 +1,5 @@
 use std::fmt;
+use std::io::{stderr, stdout};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower_ratelimit::MemoryStore;
 use tower_ratelimit_config::Config;
+use tracing::Metadata;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::writer::MakeWriterExt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -34,6 +37,9 @@ use crate::server::{self, Answers, Server};
 use crate::tls::Roots;
 use crate::token::Token;
 use crate::{BoxError, Gateway, envoy, sample};
+
+/// The target of the addresses of listeners, which are on standard output.
+const ADDRESSES: &str = "ratelimitd::addresses";
 
 /// How long the upstream may be silent, unless a flag says otherwise.
 const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(60);
@@ -133,6 +139,10 @@ pub(super) struct Serve {
 const ALWAYS_READY: &str = "--ready-without-store: the limits have their state in this process, which is always ready; leave out the \
      flag, or name LIMITS with a table `store`";
 
+/// What is wrong with a flag about descriptors, and one remedy.
+const ASKED_BY_NONE: &str = "nothing can ask about descriptors; give --grpc an address, or --listen one without --upstream and --sample, \
+     which has /json";
+
 /// The form of the log. A description of the values would make `--help` three times as long.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Form {
@@ -166,15 +176,19 @@ impl Serve {
     }
 
     pub(super) fn run(self) -> Result<(), BoxError> {
-        let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+        let log = tracing_subscriber::fmt();
         // h2 warns of each connection that it ends, so a flood of them would be one of lines.
         let levels = Targets::new()
             .with_default(LevelFilter::INFO)
             .with_target("h2", LevelFilter::ERROR);
         let form = self.log;
         match form {
-            Form::Text => log.finish().with(levels).init(),
-            Form::Json => log.json().flatten_event(true).finish().with(levels).init(),
+            Form::Text => log.with_writer(stderr).finish().with(levels).init(),
+            Form::Json => {
+                let is_address = |of: &Metadata<'_>| of.target() == ADDRESSES;
+                let log = log.with_writer(stdout.with_filter(is_address).or_else(stderr));
+                log.json().flatten_event(true).finish().with(levels).init();
+            }
         }
         let handed = Handed::from_env();
         let ended = Runtime::new().map_err(Into::into).and_then(|runtime| {
@@ -223,10 +237,11 @@ impl Serve {
         }
         if let Some(socket) = &ops_socket {
             let url = socket.url(ops_certificate.is_some(), "/dashboard");
-            println!("operators: {url}");
+            self.tell(&format!("operators: {url}"));
         }
         if let Some(socket) = &grpc_socket {
-            println!("Envoy: {}", socket.url(grpc_certificate.is_some(), ""));
+            let url = socket.url(grpc_certificate.is_some(), "");
+            self.tell(&format!("Envoy: {url}"));
         }
         self.bounds.open_files();
         let certificates = [&certificate, &ops_certificate, &grpc_certificate];
@@ -334,8 +349,16 @@ impl Serve {
         signals.stop(files).await;
     }
 
+    /// Tells an address on standard output, in the form of the log.
+    fn tell(&self, address: &str) {
+        match self.log {
+            Form::Text => println!("{address}"),
+            Form::Json => tracing::info!(target: ADDRESSES, "{address}"),
+        }
+    }
+
     fn announce(&self, url: &str, upstream: Option<&Upstream>) {
-        println!(
+        self.tell(&format!(
             "listening on {url}, {}, with {}",
             match upstream {
                 Some(upstream) => format!("before {upstream}"),
@@ -346,7 +369,7 @@ impl Serve {
                 (None, Some(directory)) => format!("the descriptors of {}", directory.display()),
                 (None, None) => "the built-in limits".to_owned(),
             }
-        );
+        ));
     }
 
     /// Refuses flags that another one leaves without an effect.
@@ -389,11 +412,7 @@ impl Serve {
         }
         let is_asked = !is_nowhere(&self.grpc) || !is_nowhere(&self.listen) && !has_upstream;
         if self.descriptors.ratelimit_config.is_some() && !is_asked {
-            return Err(
-                "--ratelimit-config: nothing can ask about descriptors; give --grpc an address, or --listen one without --upstream and \
-                 --sample, which has /json"
-                    .to_owned(),
-            );
+            return Err(format!("--ratelimit-config: {ASKED_BY_NONE}"));
         }
         if self.upstream_timeout != UPSTREAM_TIMEOUT && self.upstream.is_none() {
             return Err(
@@ -420,6 +439,7 @@ impl Serve {
             Some(flag) if !has_descriptors => Err(format!(
                 "{flag} is about descriptors, and the built-in limits have none; name LIMITS or --ratelimit-config, or leave out the flag"
             )),
+            Some(flag) if !is_asked => Err(format!("{flag}: {ASKED_BY_NONE}, or leave out {flag}")),
             _ => Ok(()),
         }
     }

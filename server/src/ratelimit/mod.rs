@@ -111,6 +111,7 @@ struct Inner {
     statistics: Statistics,
     domains: RwLock<Arc<Domains>>,
     newest: Mutex<Newest>,
+    reloading: Mutex<()>,
 }
 
 /// The newest files, whether they are in force or not.
@@ -190,6 +191,7 @@ impl RateLimits {
                     texts: Ok(texts),
                     error: None,
                 }),
+                reloading: Mutex::default(),
             }),
         })
     }
@@ -208,9 +210,14 @@ impl RateLimits {
             statistics,
             ..
         } = &*self.inner;
-        let mut newest = self.newest();
+        // One at a time: the last to begin has the newest files.
+        let _one = self
+            .inner
+            .reloading
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let texts = sources.read();
-        if newest.texts == texts {
+        if self.newest().texts == texts {
             return;
         }
         let opened = match &texts {
@@ -220,6 +227,7 @@ impl RateLimits {
             }
             Err(error) => Err(error.clone()),
         };
+        let mut newest = self.newest();
         newest.texts = texts;
         match opened {
             Ok(domains) => {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -359,13 +360,36 @@ fn the_healthcheck_speaks_tls_shows_a_certificate_and_asks_unix_sockets() {
             panic!("it is not ready");
         }
     }
+    // As after a renewal that the server has refused.
     let other = Certificate::new();
-    assert!(!check(other.certificate.path(), Some(&own)));
+    assert!(check(other.certificate.path(), Some(&own)));
     assert!(!check(certificate, Some(&other)));
     assert!(!check(certificate, None));
     server.kill().unwrap();
     server.wait().unwrap();
     fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn the_healthcheck_ends_although_each_byte_comes_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // Until the other side has gone.
+        while stream.write_all(b" ").is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+        }
+    });
+    let mut check = Command::new(env!("CARGO_BIN_EXE_ratelimitd"));
+    let ended = check.args(["healthcheck", "--ops", &address]).env_clear();
+    let ended = ended.output().unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    assert_eq!(
+        error,
+        format!("--ops: {address}: it has not answered within 3s\n")
+    );
 }
 
 /// Runs the program with this socket as its third file, as systemd does.

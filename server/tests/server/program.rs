@@ -320,6 +320,21 @@ fn flags_that_another_one_leaves_without_an_effect_are_refused() {
             &["serve", "--ratelimit-config", ".", "--sample"],
             "--ratelimit-config: nothing can ask",
         ),
+        (
+            &["serve", "no-such-file", "--charge-refused", "--sample"],
+            "--charge-refused: nothing can ask about descriptors; give --grpc an address",
+        ),
+        (
+            &[
+                "serve",
+                "no-such-file",
+                "--stats",
+                "envoy",
+                "--listen",
+                "none",
+            ],
+            "which has /json, or leave out --stats",
+        ),
     ] {
         let (code, error) = failed(arguments, &[]);
         assert_eq!(code, Some(1), "{arguments:?} {error}");
