@@ -148,7 +148,8 @@ fn peer(peer: Peer) -> Option<SocketAddr> {
     else {
         return None;
     };
-    let address: IpAddr = address.parse().ok()?;
+    // A link-local address may name its link: `fe80::1%eth0`.
+    let address: IpAddr = address.split('%').next()?.parse().ok()?;
     let port = match port_specifier {
         Some(socket_address::PortSpecifier::PortValue(port)) => port.try_into().unwrap_or(0),
         None => 0,

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde_json::Deserializer;
 
@@ -37,13 +37,15 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let Ok(body) = Limited::new(body, LARGEST).collect().await else {
-        return text_response(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "send a request of 1 MiB at most",
-        );
+    let body = match Limited::new(body, LARGEST).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let why = "send a request of 1 MiB at most";
+            return text_response(StatusCode::PAYLOAD_TOO_LARGE, why);
+        }
+        Err(_) => return text_response(StatusCode::BAD_REQUEST, "the body breaks off"),
     };
-    let request = match read(&body.to_bytes()) {
+    let request = match read(&body) {
         Ok(request) => request,
         Err(error) => return text_response(StatusCode::BAD_REQUEST, &error),
     };

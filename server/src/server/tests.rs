@@ -211,6 +211,23 @@ async fn a_connection_of_http_2_that_has_had_its_time_ends_with_the_requests_tha
 }
 
 #[tokio::test(start_paused = true)]
+async fn connections_that_began_together_do_not_end_together() {
+    let mut ends = Vec::new();
+    for _ in 0..100 {
+        let activity = Activity::new(IDLE);
+        let _open = activity.ask(true);
+        let begun = Instant::now();
+        grow_old(&activity, Some(Duration::from_secs(100))).await;
+        ends.push(begun.elapsed().as_secs());
+    }
+    let (first, last) = (ends.iter().min().unwrap(), ends.iter().max().unwrap());
+    assert!(
+        (90..100).contains(first) && (100..=110).contains(last),
+        "{ends:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn pings_are_no_requests() {
     let start = Instant::now();
     let (mut client, mut sender) = tokio::io::split(client(1 << 16, empty));

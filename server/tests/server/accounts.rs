@@ -107,6 +107,23 @@ fn units_that_no_request_has_spent_are_given_back() {
 }
 
 #[test]
+fn descriptors_as_json_are_a_question_alone_and_a_request_beside_an_upstream() {
+    let file = File::new(
+        "limits.toml",
+        "[[envoy]]\ndomain = \"shop\"\nentries = [\"tenant\"]\nquota = \"1/day\"\n",
+    );
+    let question = "{\"domain\":\"shop\",\"descriptors\":[{\"entries\":[{\"key\":\"tenant\",\"value\":\"a\"}]}]}";
+    for (more, statuses) in [(None, [200, 429]), (Some("--sample"), [200, 200])] {
+        let arguments: Vec<&str> = [file.path()].into_iter().chain(more).collect();
+        let server = Server::start(&arguments);
+        for status in statuses {
+            let answer = post(&server.clients, "/json", question);
+            assert_eq!(answer.0, status, "{more:?} {answer:?}");
+        }
+    }
+}
+
+#[test]
 fn units_of_descriptors_that_no_question_has_spent_are_given_back() {
     let redis = Redis::start(&[]);
     let table = |entry: &str, more: &str| {

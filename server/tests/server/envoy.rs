@@ -268,6 +268,31 @@ async fn a_client_is_the_peer_of_envoy_whatever_it_says_itself() {
 }
 
 #[tokio::test]
+async fn a_client_is_one_with_and_without_its_link_and_none_without_an_address() {
+    let envoy =
+        Envoy::before("[policies.address]\nquota = \"1/hour\"\nkey = \"client_ip\"\n").await;
+    let mut statuses = Vec::new();
+    for address in [
+        "fe80::1%eth0",
+        "fe80::1",
+        "fe80::1%2",
+        "",
+        "/run/envoy.sock",
+    ] {
+        let answer = envoy.ask(from(address, get("/"))).await.unwrap();
+        statuses.push(denied(&answer).map_or(200, |(status, ..)| status));
+    }
+    // Limits for each client address need one.
+    assert_eq!(statuses, [200, 429, 429, 500, 500]);
+    let mut pipe = from("", get("/"));
+    pipe.attributes.as_mut().unwrap().source = Some(Peer {
+        address: Some(Address { address: None }),
+    });
+    let answer = envoy.ask(pipe).await.unwrap();
+    assert_eq!(denied(&answer).unwrap().0, 500);
+}
+
+#[tokio::test]
 async fn a_counted_field_is_one_or_the_request_is_refused() {
     let envoy =
         Envoy::before("[policies.key]\nquota = \"2/hour\"\nkey = { header = \"x-api-key\" }\n")
@@ -317,6 +342,16 @@ async fn what_a_client_has_written_badly_is_refused_and_no_error() {
         let shown = format!("{http:.200?}");
         assert_eq!(envoy.status(http).await, expected, "{shown}");
     }
+}
+
+/// Envoy bounds a head to 8 MiB at most, and lets a request pass upon an error.
+#[tokio::test]
+async fn a_head_of_any_size_that_envoy_takes_has_an_answer() {
+    let envoy = Envoy::before(WIDE).await;
+    let head = |bytes: usize| joined(&[("x-a", &"x".repeat(bytes))]);
+    assert_eq!(envoy.status(head(9 << 20)).await, 431);
+    let error = envoy.ask(from("192.0.2.1", head(11 << 20))).await;
+    assert_eq!(error.unwrap_err().code(), Code::OutOfRange);
 }
 
 /// A request with a body, of which Envoy says whether it is cut.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ratelimitd::server::Bounds;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -20,8 +21,12 @@ const GET: &[u8] = b"\x82\x86\x84\x41\x01a";
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 pub(crate) const GO_AWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
+
+/// How long a server that still reads lets a client wait at most.
+const STUCK: Duration = Duration::from_secs(2);
 
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -142,6 +147,28 @@ async fn a_head_without_an_end_is_cut_off() {
             Ok(ENHANCE_YOUR_CALM)
         );
         timeout(LONG, flooding).await.unwrap().unwrap();
+    }
+}
+
+/// Each is answered, by a server whose answers nobody takes.
+#[tokio::test]
+async fn pings_and_settings_leave_other_clients_their_answers() {
+    let scene = Scene::new(TEN).await;
+    for (kind, payload) in [(PING, &[0_u8; 8][..]), (SETTINGS, &[])] {
+        let mut flood = connect(&scene).await;
+        let more = frame(kind, 0, 0, payload).repeat(1_000);
+        // Until the server reads no more, since its own answers are stuck.
+        let mut sent = 0;
+        while let Ok(written) = timeout(STUCK, flood.write_all(&more)).await {
+            sent += 1;
+            assert!(sent < 100_000, "{kind}: it keeps what it cannot send");
+            if written.is_err() {
+                break;
+            }
+        }
+        let request = "GET / HTTP/1.1\r\nhost: other\r\nconnection: close\r\n\r\n";
+        let answer = timeout(LONG, scene.ask(request)).await.unwrap();
+        assert_eq!(answer.status(), 200, "{kind}");
     }
 }
 
