@@ -64,6 +64,33 @@ fn a_published_package_pins_its_crates_and_has_a_page() {
     }
 }
 
+/// Named by code that the build of the server makes.
+const OF_MADE_CODE: &str = "tonic-prost";
+
+/// Returns the dependencies of a package that none of its sources names.
+fn unused(package: &Value) -> Vec<&str> {
+    let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+    let sources = sources(&manifest.with_file_name("src")).into_iter();
+    let build = fs::read_to_string(manifest.with_file_name("build.rs")).unwrap_or_default();
+    let text: Vec<String> = sources.map(|(_, text)| text).chain([build]).collect();
+    let of_a_word = |c: char| !c.is_alphanumeric() && c != '_';
+    let words: BTreeSet<&str> = text.iter().flat_map(|it| it.split(of_a_word)).collect();
+    let dependencies = package["dependencies"].as_array().unwrap().iter();
+    let own = dependencies.filter(|dependency| dependency["kind"] != "dev");
+    let names = own.filter_map(|it| it["rename"].as_str().or(it["name"].as_str()));
+    names
+        .filter(|name| *name != OF_MADE_CODE && !words.contains(&*name.replace('-', "_")))
+        .collect()
+}
+
+#[test]
+fn a_published_package_uses_all_that_it_depends_on() {
+    for package in published() {
+        let unused = unused(&package);
+        assert!(unused.is_empty(), "{}: {unused:?}", package["name"]);
+    }
+}
+
 /// Returns the crates that a program names: in its imports, and where it calls what every program of a service has.
 fn named(program: &[&str]) -> BTreeSet<String> {
     let of_a_line = |line: &&str| {
