@@ -1,4 +1,5 @@
-//! Instructions of a decision under a limit that is divided among tenants, counted as those of `instructions.rs` are.
+//! Instructions of a decision under a limit that is divided among tenants, and under limits of which one pays, counted as those of
+//! `instructions.rs` are.
 //!
 //! They are in a program of their own: a path that is called in two places is compiled otherwise.
 
@@ -36,5 +37,42 @@ fn fair((limiter, tenants): (LocalLimiter, Vec<Key>)) -> (LocalLimiter, Vec<Key>
     (limiter, tenants)
 }
 
+/// Returns a limiter with three policies, all of which are charged, or of which the one with this place pays, since those before it
+/// are spent.
+fn three(payer: Option<usize>) -> LocalLimiter {
+    let names = ["plan", "credits", "pool"];
+    let spent = payer.unwrap_or_default();
+    let policies = names.iter().enumerate().map(|(place, name)| {
+        Policy::new(
+            *name,
+            Gcra::per_hour(if place < spent { 1 } else { PLENTY }),
+        )
+    });
+    let limiter = Limiter::builder()
+        .policies(policies)
+        .store(MemoryStore::new().clock(ManualClock::new()));
+    let limiter = match payer {
+        Some(_) => limiter.first_of("spend", names),
+        None => limiter,
+    };
+    let limiter = limiter.build_local().expect("three policies");
+    for _ in names {
+        let _ = limiter.check("ann", 1).now();
+    }
+    limiter
+}
+
+#[library_benchmark]
+#[bench::of_three_policies(three(None))]
+#[bench::of_the_first_of_three(three(Some(0)))]
+#[bench::of_the_last_of_three(three(Some(2)))]
+fn either(limiter: LocalLimiter) -> LocalLimiter {
+    for _ in 0..TIMES {
+        let _ = black_box(limiter.check(black_box("ann"), 1).now());
+    }
+    limiter
+}
+
 library_benchmark_group!(name = tenants, benchmarks = [fair]);
-main!(library_benchmark_groups = [tenants]);
+library_benchmark_group!(name = payers, benchmarks = [either]);
+main!(library_benchmark_groups = [tenants, payers]);
