@@ -46,8 +46,13 @@ fn faults(package: &Value) -> Vec<String> {
         faults.push("docs.rs does not build all features".to_owned());
     }
     let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent();
-    let readme = package["readme"].as_str().unwrap_or_default();
-    let text = fs::read_to_string(folder.unwrap().join(readme)).unwrap_or_default();
+    let text = |name: &str| fs::read_to_string(folder.unwrap().join(name)).unwrap_or_default();
+    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        if text(licence).is_empty() {
+            faults.push(format!("no {licence}"));
+        }
+    }
+    let text = text(package["readme"].as_str().unwrap_or_default());
     // The page of the root is that of the project.
     let is_long = package["name"] != "tower-ratelimit" && text.lines().count() > SCREEN;
     if text.is_empty() || is_long {
