@@ -99,9 +99,17 @@ fn every_command_that_runs_an_example_is_complete() {
         "crates/adapt/docs",
         "crates/config/docs",
         "crates/ops/docs",
+        "loadtest/docs",
         "server/docs",
         "crates/adapt",
+        "crates/config",
+        "crates/core",
+        "crates/ops",
+        "crates/redis",
+        "crates/testing",
         "examples",
+        "loadtest",
+        "server",
         ".",
     ];
     let pages = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
