@@ -12,6 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::convert::Infallible;
+use std::fmt::Write;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
@@ -367,6 +368,89 @@ fn the_queue_keeps_its_rate_and_never_passes_it() {
             assert!(pair[1] - pair[0] >= 0.01 - 0.001_1, "{pair:?}");
         }
     }
+}
+
+/// Returns the table of `docs/fair.md`: what tenants get in seconds 5 to 20, and how long those wait that are no hog.
+fn table() -> String {
+    let hog = asker(2_000.0);
+    let hog_and = |count: usize, per_second: f64| {
+        let mut askers = vec![asker(per_second); count];
+        askers.insert(0, hog);
+        askers
+    };
+    let pro = Asker {
+        plan: "pro",
+        ..asker(200.0)
+    };
+    let gone = Asker {
+        to: 3.0,
+        ..asker(200.0)
+    };
+    let rows = [
+        ("one alone, which asks for 200", vec![asker(200.0)]),
+        (
+            "two, one of which asks 20 times as often",
+            hog_and(1, 100.0),
+        ),
+        (
+            "ten, one of which asks 100 times as often",
+            hog_and(9, 20.0),
+        ),
+        (
+            "1,000, one of which asks 1,000 times as often",
+            hog_and(999, 2.0),
+        ),
+        (
+            "a hog, one that asks for 40, one that asks for 5",
+            vec![hog, asker(40.0), asker(5.0)],
+        ),
+        (
+            "a hog, and one of weight 4 that asks for 200",
+            vec![hog, pro],
+        ),
+        ("a hog, and nine that have gone", {
+            let mut askers = vec![gone; 9];
+            askers.insert(0, hog);
+            askers
+        }),
+    ];
+    let mut table =
+        "| tenants | all | the first | each of the others | longest wait of these |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    for (name, askers) in rows {
+        let queue = queue(99).fair(Fair::new().weight("pro", 4));
+        let had = play_under(queue, &askers, (5.0, 20.0));
+        let all: f64 = rates(&had).iter().sum();
+        let others = &had[1..];
+        let least = others
+            .iter()
+            .map(|it| it.rate)
+            .fold(f64::INFINITY, f64::min);
+        let most = others.iter().map(|it| it.rate).fold(0.0, f64::max);
+        let longest = others.iter().map(|it| it.longest).fold(0.0, f64::max);
+        let (rate, wait) = match others.len() {
+            0 => (String::new(), String::new()),
+            _ if most == 0.0 => ("0".to_owned(), String::new()),
+            1 => (format!("{most:.1}"), format!("{longest:.2} s")),
+            _ => (
+                format!("{least:.2} to {most:.2}"),
+                format!("{longest:.2} s"),
+            ),
+        };
+        writeln!(
+            table,
+            "| {name} | {all:.1} | {:.2} | {rate} | {wait} |",
+            had[0].rate
+        )
+        .unwrap();
+    }
+    table
+}
+
+#[test]
+fn the_page_has_the_table_of_this_simulation() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/fair.md");
+    let (page, table) = (std::fs::read_to_string(page).unwrap(), table());
+    assert!(page.contains(&table), "{table}");
 }
 
 #[test]
