@@ -95,7 +95,7 @@ impl Certificate {
 
     /// Reads files that have changed once they stay the same: one that is written in pieces may be valid with half of its
     /// certificates.
-    fn look(&self) {
+    pub(crate) fn look(&self) {
         let newest = self.files.read(self.flag);
         if self.lock().newest == newest {
             return;
@@ -107,7 +107,7 @@ impl Certificate {
     }
 
     /// Puts the files into force if they have changed. With a mistake in them, what is in force stays.
-    pub(crate) fn reload(&self) {
+    fn reload(&self) {
         let newest = self.files.read(self.flag);
         if self.lock().newest == newest {
             return;

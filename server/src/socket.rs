@@ -6,6 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
@@ -21,6 +24,9 @@ pub(crate) fn is_unix(peer: SocketAddr) -> bool {
 /// The most connections that are accepted as a socket closes. More than have been waiting would be those of a flood, which
 /// would never end.
 const BACKLOG: usize = 1_024;
+
+/// After this time a program is busy that accepts no connection.
+const BUSY: Duration = Duration::from_secs(1);
 
 /// A connection over TCP or a Unix socket.
 pub(crate) type Stream = Either<TcpStream, UnixStream>;
@@ -139,8 +145,17 @@ impl Socket {
 /// Returns whether there is a socket on which no program accepts connections.
 fn is_left_behind(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+    is_socket && is_refused(path)
+}
+
+/// Returns whether a connection is refused. One to a program that is busy with others has no end: it is not.
+fn is_refused(path: &Path) -> bool {
+    let (tell, told) = mpsc::channel();
+    let path = path.to_owned();
+    thread::spawn(move || tell.send(Blocking::connect(path)));
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && Blocking::connect(path).is_err_and(refused)
+    let connected = told.recv_timeout(BUSY);
+    connected.is_ok_and(|connected| connected.is_err_and(refused))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -206,6 +207,40 @@ fn a_secret_that_was_rotated_does_not_stop_the_limits_and_keys_count_on() {
     assert!(error.contains("1:10: secret: it cannot change"), "{error}");
     // After a restart, it is another key.
     assert_eq!(pass(&read().layer().unwrap()), 2);
+}
+
+/// The file of limits stays the same meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_file_of_a_secret_is_followed() {
+    let folder = Folder::new("followed-secret");
+    let secret = folder.file().with_file_name("secret");
+    fs::write(&secret, "0123456789abcdef\n").unwrap();
+    let text = format!("secret = {{ file = {secret:?} }}\n{}", limits(1));
+    fs::write(folder.file(), text).unwrap();
+    let config = Config::read(folder.file()).unwrap();
+    let watched = config.watch_every(Duration::from_millis(100)).unwrap();
+    let warns = || {
+        let config = watched.config();
+        let mut warnings = config.warnings().iter().map(ToString::to_string);
+        warnings.any(|it| it.contains("secret: a value behind it has changed"))
+    };
+    for (content, expected) in [("another-0123456789", true), ("0123456789abcdef", false)] {
+        fs::write(&secret, content).unwrap();
+        while warns() != expected {
+            tokio::task::yield_now().await;
+        }
+        // One that cannot be read is a mistake of the file until it is there again.
+        fs::remove_file(&secret).unwrap();
+        while watched.status().error().is_none() {
+            tokio::task::yield_now().await;
+        }
+        fs::write(&secret, content).unwrap();
+        while watched.status().error().is_some() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(warns(), expected);
+    }
+    assert_eq!(watched.status().version(), 1);
 }
 
 /// Returns a file whose policy has this name, and what else is said of it.

@@ -1,14 +1,13 @@
 //! Values that do not stand in the file of limits: in an environment variable, or in a file of their own.
 
 use std::env;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::shape::Shape;
 use super::tree::{Node, Value};
 use super::vocabulary::{Vocabulary, setting};
-use super::walk::At;
+use super::walk::{At, Walk};
 
 /// Where a secret is.
 pub(super) static SECRET: Vocabulary<()> = Vocabulary(&[
@@ -31,9 +30,6 @@ pub(super) static NUMBER: Vocabulary<()> = Vocabulary(&[setting("env")
 /// Where systemd puts the credentials of a unit.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// A longer file is no secret.
-const LONGEST: u64 = 64 * 1024;
-
 /// Reads a text, or that of an environment variable or of a file. No message shows it.
 pub(super) fn secret(at: &At<'_>) -> Option<String> {
     if !at.is_table() {
@@ -46,7 +42,7 @@ pub(super) fn secret(at: &At<'_>) -> Option<String> {
         return variable(table.need("env", remedy)?);
     };
     let value = path_of(file.text()?).and_then(|path| {
-        let value = read(&path)?;
+        let value = at.walk.content(path.clone())?;
         warn_of_readers(file, &path);
         Ok(value)
     });
@@ -119,33 +115,6 @@ fn path_of(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Reads a secret from a file, whose last line break is not a part of it.
-fn read(path: &Path) -> Result<String, String> {
-    let unreadable = |error: std::io::Error| {
-        format!("this file cannot be read: {error}; name one that this process may read")
-    };
-    if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err("this is no file; name one that has the secret alone".to_owned());
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
-    if read.map_err(unreadable)? as u64 > LONGEST {
-        return Err(format!(
-            "this file has more than {LONGEST} bytes; name one that has the secret alone"
-        ));
-    }
-    let mut text = String::from_utf8(bytes)
-        .map_err(|_| "this file is not text in UTF-8; write the secret as text".to_owned())?;
-    if text.ends_with('\n') {
-        text.pop();
-        if text.ends_with('\r') {
-            text.pop();
-        }
-    }
-    Ok(text)
-}
-
 /// Warns of a secret that other users of this machine may read.
 #[cfg(unix)]
 fn warn_of_readers(at: &At<'_>, path: &Path) {
@@ -163,36 +132,39 @@ fn warn_of_readers(at: &At<'_>, path: &Path) {
 fn warn_of_readers(_: &At<'_>, _: &Path) {}
 
 /// Returns a value as text, with what its variables and files have.
-pub(super) fn resolved(node: &Node) -> String {
-    text_of(node, true)
+pub(super) fn resolved(at: &At<'_>) -> String {
+    text_of(at.node, Some(at.walk))
 }
 
 /// Returns a value as text, with the names of its variables and files.
 pub(super) fn as_written(node: &Node) -> String {
-    text_of(node, false)
+    text_of(node, None)
 }
 
-fn text_of(node: &Node, resolves: bool) -> String {
+fn text_of(node: &Node, resolving: Option<&Walk<'_>>) -> String {
     match &node.value {
         Value::List(list) => {
-            let list: Vec<String> = list.iter().map(|it| text_of(it, resolves)).collect();
+            let list: Vec<String> = list.iter().map(|it| text_of(it, resolving)).collect();
             format!("{list:?}")
         }
         Value::Table(entries) => {
             // A value that moves from the file into the environment has not changed.
-            if resolves
+            if let Some(walk) = resolving
                 && let [only] = entries.as_slice()
                 && let Value::Text(text) = &only.node.value
             {
                 match &*only.name {
                     "env" => return env::var(text).unwrap_or_default(),
-                    "file" => return path_of(text).and_then(|it| read(&it)).unwrap_or_default(),
+                    "file" => {
+                        let content = path_of(text).and_then(|path| walk.content(path));
+                        return content.unwrap_or_default();
+                    }
                     _ => {}
                 }
             }
             let fields = entries.iter();
             let mut fields: Vec<(&str, String)> = fields
-                .map(|entry| (&*entry.name, text_of(&entry.node, resolves)))
+                .map(|entry| (&*entry.name, text_of(&entry.node, resolving)))
                 .collect();
             fields.sort_unstable();
             format!("{fields:?}")

@@ -63,6 +63,7 @@ mod resolver_options;
 mod resolving;
 mod responses;
 mod schema;
+mod secret_files;
 mod secrets;
 mod settings;
 mod shadow;

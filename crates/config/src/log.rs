@@ -32,12 +32,12 @@ pub(super) fn file_is_followed(path: &std::path::Path) {
     let _ = path;
 }
 
-/// Reports that new connections to the store log in by a URL that has changed.
+/// Reports that new connections to the store are made by a URL that has changed.
 pub(super) fn login_is_renewed() {
     #[cfg(feature = "tracing")]
     tracing::info!(
         target: "tower_ratelimit::config",
-        "the URL of the store has another user or password, and new connections log in by it"
+        "the URL of the store has changed, and new connections log in by it"
     );
 }
 

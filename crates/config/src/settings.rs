@@ -26,6 +26,7 @@ use super::policy::{Counts, MODES, POLICY, ReadPolicy, limit_of, unkeyed_of};
 use super::resolving::RESOLVER;
 use super::resolving::{ReadResolver, resolver};
 use super::responses::RESPONSES;
+use super::secret_files::SecretFiles;
 use super::shape::{CONDITIONS, Shape, TEXTS};
 use super::store::{ReadStore, STORE, store};
 use super::tree::quoted;
@@ -263,6 +264,7 @@ pub(super) struct Settings {
     /// What hashes keys.
     secret: Option<Secret>,
     fixed: [Fixed; FIXED.len()],
+    pub(super) secret_files: SecretFiles,
 }
 
 /// The tables that cannot change while a layer is in use.
@@ -290,7 +292,7 @@ struct Fixed {
 impl Fixed {
     fn of(at: Option<&At<'_>>) -> Self {
         Self {
-            value: at.map(|at| digest(&resolved(at.node))),
+            value: at.map(|at| digest(&resolved(at))),
             written: at.map(|at| digest(&as_written(at.node))),
             span: at.and_then(|at| at.node.span.clone()),
         }
@@ -508,6 +510,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
         resolver,
         secret: at.common().secret.clone(),
         fixed: FIXED.map(|field| Fixed::of(root.get(field))),
+        secret_files: at.walk.secret_files(),
     })
 }
 

@@ -7,6 +7,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use super::functions::{Condition, Functions, Kind};
 use super::integer::{Bounded, is_whole, number_meant};
 use super::mistake::{Notes, SourceText};
 use super::names::{briefly_unknown, nearest, unknown_beside};
+use super::secret_files::{Contents, SecretFiles};
 use super::shape::Fields;
 use super::tree::{Entry, Node, Value, quoted};
 use tower_ratelimit::decision::LimitRule;
@@ -39,6 +41,7 @@ pub(super) struct Walk<'w> {
     cookies: RefCell<Vec<String>>,
     query_fields: RefCell<Vec<String>>,
     read: RefCell<ReadOfBodies>,
+    contents: RefCell<Contents>,
 }
 
 /// What the file reads of bodies.
@@ -77,6 +80,7 @@ impl<'w> Walk<'w> {
             cookies: RefCell::default(),
             query_fields: RefCell::default(),
             read: RefCell::default(),
+            contents: RefCell::default(),
         }
     }
 
@@ -118,6 +122,16 @@ impl<'w> Walk<'w> {
         });
         self.note(span, path, unknown_beside(nearest, what, shown, known));
         nearest
+    }
+
+    /// Returns what this file has, or why it cannot be read.
+    pub(super) fn content(&self, path: PathBuf) -> Result<String, String> {
+        self.contents.borrow_mut().of(path)
+    }
+
+    /// Returns the files that were read for values.
+    pub(super) fn secret_files(&self) -> SecretFiles {
+        self.contents.borrow().files()
     }
 
     /// Takes where the limits of the policies are.

@@ -57,7 +57,7 @@ struct Reloads {
     /// The configuration in force.
     config: Config,
     status: Status,
-    /// The file that was rejected last.
+    /// The file that was rejected last, with those of secrets.
     refused: Option<Sha>,
     departed: Departed,
     /// The previous gate. A request that still uses it does not have to drop it.
@@ -70,7 +70,7 @@ impl Config {
     /// nothing.
     ///
     /// - The directory of the file is watched, and the file is also read every 5 seconds, because network
-    ///   file systems have no events. Bytes are compared.
+    ///   file systems have no events. So are the files that it names for secrets. Bytes are compared.
     /// - A file is read when it has not changed for 150 ms, or after a second at most. A change has reached
     ///   all requests 2 seconds after it with events, and 6 seconds after it without.
     /// - The log has the path of the file, and the place to which its links lead.
@@ -224,7 +224,14 @@ impl FileInForce {
         tower_ratelimit::__internal::read_zone_data_again();
         let now = self.reloads().config.clone();
         let builder = self.builder.clone().hashing_as(&now);
-        let (sha256, read) = builder.read_with_digest(&self.path, builder.text_again(&self.path));
+        let text = builder.text_again(&self.path);
+        let files = &now.settings.secret_files;
+        // Before the files are read: what changes from here on is looked at again.
+        let looked = text
+            .as_ref()
+            .ok()
+            .map(|text| files.now_beside(digest(text)));
+        let (sha256, read) = builder.read_with_digest(&self.path, text);
         let next = read.and_then(|next| changes_no_more_than_it_may(&now, next));
         let as_read = next.as_ref().ok().map(|next| Arc::clone(&next.settings));
         let next = next
@@ -263,11 +270,11 @@ impl FileInForce {
             }
             Err(error) => {
                 if let Some(sha256) = sha256
-                    && reloads.refused != Some(sha256)
+                    && reloads.refused != looked
                 {
                     warn_once_in_lines(&REFUSED, format!("{}: {error}", hexadecimal(&sha256[..4])));
                 }
-                reloads.refused = sha256;
+                reloads.refused = looked;
                 reloads.status.error = Some(error.clone());
                 Err(error)
             }
@@ -292,12 +299,14 @@ impl Followed for FileInForce {
     fn digest(&self) -> Option<Sha> {
         self.watch_directories();
         let text = self.builder.text_again(&self.path).ok()?;
-        Some(digest(&text))
+        let settings = Arc::clone(&self.reloads().config.settings);
+        Some(settings.secret_files.now_beside(digest(&text)))
     }
 
     fn is_new(&self, sha256: &Sha) -> bool {
         let reloads = self.reloads();
-        if reloads.status.sha256 == *sha256 {
+        let files = &reloads.config.settings.secret_files;
+        if files.known_beside(reloads.status.sha256) == *sha256 {
             // The file was bad or missing meanwhile.
             reloads.status.error.is_some()
         } else {

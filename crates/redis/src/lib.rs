@@ -174,8 +174,8 @@ impl RedisStore {
         InBraces::of(&key.into_key()).state_key(&self.prefix, &suffix(policy.as_ref()))
     }
 
-    /// Logs in as another store does from now on, with its user and its password, since they have changed. It is a store for the
-    /// same servers, which needs no connection.
+    /// Logs in as another store does, with its user and its password, since they have changed: in each attempt to connect that
+    /// begins from now on. It is a store for the same servers, which needs no connection.
     ///
     /// A connection that is open stays as it is: Redis asks for the password as one is opened. So change it in two steps: let
     /// the server accept both, call this in each process, and then have it forget the old one.

@@ -2,7 +2,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -42,8 +42,13 @@ impl Healthcheck {
         let (tell, told) = mpsc::channel();
         // Names, connections and answers have one time together. The process ends with the first thread.
         thread::spawn(move || tell.send(self.asked()));
-        let late = || Err(format!("--ops: {at}: it has not answered within {PATIENCE:?}").into());
-        told.recv_timeout(PATIENCE).unwrap_or_else(|_| late())
+        told.recv_timeout(PATIENCE)
+            .unwrap_or_else(|error| match error {
+                RecvTimeoutError::Timeout => {
+                    Err(format!("--ops: {at}: it has not answered within {PATIENCE:?}").into())
+                }
+                RecvTimeoutError::Disconnected => Err("the check has broken off".into()),
+            })
     }
 
     fn asked(&self) -> Result<(), BoxError> {
@@ -61,8 +66,7 @@ impl Healthcheck {
             }
             Address::Port(address) => {
                 let found = address.to_socket_addrs().map_err(wrong)?;
-                let found: Vec<_> = found.map(near).collect();
-                self.ask(TcpStream::connect(&*found).map_err(wrong)?)
+                self.ask(connect(found).map_err(wrong)?)
             }
             Address::Unix(path) => self.ask(UnixStream::connect(path).map_err(wrong)?),
         };
@@ -107,6 +111,19 @@ fn shown(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 fn key_of(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(file)
         .map_err(|error| format!("--client-key: {}: {error}", file.display()))
+}
+
+/// Connects to the first of these that takes a connection. Each has its part of the time.
+fn connect(found: impl ExactSizeIterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "this name has no address");
+    let patience = PATIENCE / u32::try_from(found.len().max(1)).unwrap_or(u32::MAX);
+    for at in found {
+        match TcpStream::connect_timeout(&near(at), patience) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// Returns where a listener answers on this machine that listens on all of its addresses.

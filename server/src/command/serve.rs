@@ -128,7 +128,7 @@ pub(super) struct Serve {
     /// How many refused requests the log has in each second, for each policy
     #[arg(long, value_name = "NUMBER", default_value_t = REFUSALS)]
     log_refusals: u32,
-    /// The form of the log on standard error
+    /// The form of the log on standard error, and of the addresses on standard output
     #[arg(long, value_name = "FORM", default_value = "text")]
     log: Form,
     /// The collector that gets a span of each request over OTLP, `http://HOST:4318`; it takes a program with the feature `otlp`

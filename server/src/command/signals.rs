@@ -37,7 +37,7 @@ impl Files {
     fn reload(&self) {
         self.limits.reload();
         self.rate_limits.iter().for_each(RateLimits::reload);
-        self.certificates.iter().for_each(Certificate::reload);
+        self.certificates.iter().for_each(Certificate::look);
         self.token.iter().for_each(Token::reload);
     }
 }
