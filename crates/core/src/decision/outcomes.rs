@@ -47,8 +47,6 @@ impl Outcomes {
 
     /// Marks them as decided without the configured store. Policies that allow every request meanwhile have
     /// no outcome.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn degrade(&mut self) {
         self.is_degraded = true;
     }
@@ -96,8 +94,6 @@ impl Outcomes {
     }
 
     /// Lets a request that this policy denies wait for this time at least, if a wait helps.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn wait_at_least(&mut self, policy: usize, least: Micros) {
         self.change_each(|of, outcome| {
             if of == policy
@@ -125,16 +121,12 @@ impl Outcomes {
         }
     }
 
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     #[inline]
     pub fn decided_at(&mut self, at: Micros) {
         self.at = at;
     }
 
     /// Puts the outcomes into the order in which the policies were declared.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn put_in_order(&mut self) {
         self.each.sort_unstable_by_key(|(place, _)| place.policy);
     }
@@ -147,8 +139,6 @@ impl Outcomes {
         are_as_many && both.all(|((place, _), policy)| place.policy() == policy)
     }
 
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn at(&self) -> Micros {
         self.at
     }
@@ -179,8 +169,6 @@ impl Outcomes {
     }
 
     /// Marks the outcomes of soft policies, and of those in shadow.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn set_effects(&mut self, effect: impl Fn(usize) -> DenialEffect) {
         for (place, outcome) in &mut *self.each {
             outcome.effect = effect(place.policy());
@@ -188,8 +176,6 @@ impl Outcomes {
     }
 
     /// Returns the outcomes of the policies that are not in shadow.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn in_force(&self) -> Self {
         let mut in_force = self.clone();
         in_force.retain(|_, outcome| !outcome.is_shadow());
@@ -197,8 +183,6 @@ impl Outcomes {
     }
 
     /// Returns the outcomes of the policies for which `keeps` is true.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn of_policies(&self, keeps: impl Fn(usize) -> bool) -> Self {
         let mut some = self.clone();
         some.retain(|policy, _| keeps(policy));
@@ -206,8 +190,6 @@ impl Outcomes {
     }
 
     /// Returns the policies in shadow that would have denied the request.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn would_refuse(&self) -> impl Iterator<Item = usize> {
         let denied = self
             .iter()
@@ -221,16 +203,12 @@ impl Outcomes {
     }
 
     /// Returns the shortest wait after which the same request would pass every policy.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn retry_after(&self) -> Option<Micros> {
         let (_, outcome) = self.binding()?;
         outcome.retry_micros().filter(|_| outcome.denies())
     }
 
     /// Returns whether the request is denied because it costs more than a policy ever admits.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn are_too_large(&self) -> bool {
         let mut denying = self.each.iter().filter(|(_, outcome)| outcome.denies());
         // A limit on concurrency has no time.
@@ -239,8 +217,6 @@ impl Outcomes {
     }
 
     /// Returns whether the request is denied because too many are in flight, and would pass when some have ended.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn are_too_many_at_once(&self) -> bool {
         let at_once = |outcome: &Outcome| {
             outcome.limit > 0 && outcome.effective_window.is_none() && !outcome.is_blocked()
@@ -252,8 +228,6 @@ impl Outcomes {
     /// Extends the wait of a denied request so that all policies let it pass together, where their limits
     /// depend on the hour: one policy may have room when another has none. `later` returns the outcomes of
     /// these policies after a wait, if no request arrives meanwhile. Both sides know which policies are soft.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     #[cold]
     pub fn wait_for_all(&mut self, mut later: impl FnMut(Micros) -> Self) {
         /// The number of attempts before the request has no wait: as if none of their hours had room for it
@@ -303,8 +277,6 @@ impl Outcomes {
 
     /// Returns the policy that binds: for an allowed request the one with the least remaining, for a denied request
     /// the one with the longest wait, where "never" is the longest. Ties go to the policy declared first.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn binding(&self) -> Option<(usize, &Outcome)> {
         let (place, outcome) = self.binding_place()?;
         Some((place.policy(), outcome))

@@ -65,8 +65,6 @@ impl Amendment {
     }
 
     /// Returns its name in the scripts of Redis.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn name(self) -> &'static str {
         match self {
             Self::Refund => "refund",
@@ -83,8 +81,6 @@ impl Amendment {
     }
 
     /// Returns whether it charges a request after the fact, or gives its charge back.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn settles(self) -> bool {
         matches!(
             self,
@@ -94,8 +90,6 @@ impl Amendment {
 
     /// Returns whether a node gives back the units of the key that it has leased: it could spend them despite
     /// the change.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn ends_leases(self) -> bool {
         matches!(
             self,
@@ -105,15 +99,11 @@ impl Amendment {
 
     /// Returns the [answer](super::Backend::amend) about no key at all, to which those about keys are
     /// [added](Self::and).
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn answer_about_none(self) -> bool {
         self != Self::Unblock
     }
 
     /// Returns the answer about some keys and another one.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn and(self, some: bool, another: bool) -> bool {
         match self {
             Self::Unblock => some || another,
@@ -122,8 +112,6 @@ impl Amendment {
     }
 
     /// Returns whether it concerns a charge that was made in this process because the store was away.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn is_of_a_degraded_charge(self) -> bool {
         match self {
             Self::TakeBack(taken) | Self::Add(taken) => taken.is_degraded(),

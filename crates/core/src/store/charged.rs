@@ -74,8 +74,6 @@ impl Charged {
     }
 
     /// Makes an answer of outcomes that come now or later, and writes those that come now in place.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn of(
         charges: &[Charge],
         answer: Reply<Result<Outcomes, StoreError>>,

@@ -446,8 +446,6 @@ impl Charge {
     }
 
     /// Returns how soft the charge is, as the scripts encode it.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn softness(&self) -> u8 {
         match self.alternative {
             None => u8::from(self.is_soft) + u8::from(self.is_shadow),
@@ -457,8 +455,6 @@ impl Charge {
     }
 
     /// Returns what a denial of the charge does to the request.
-    // For `tower-ratelimit-testing`.
-    #[doc(hidden)]
     pub fn effect(&self) -> DenialEffect {
         match (self.is_shadow, self.is_soft) {
             (true, _) => DenialEffect::Shadow,

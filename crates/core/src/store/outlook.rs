@@ -16,11 +16,7 @@ use crate::decision::{Outcome, Outcomes};
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Outlook {
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub outcomes: Outcomes,
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub keys: SmallVec<[KeyOutlook; 4]>,
 }
 
