@@ -73,7 +73,10 @@ impl Enforcer {
                 (policy, supposed)
             });
             let mut charges = Charges::new();
-            match limiter.charges_for(readings, purpose, &mut (), &mut charges) {
+            match limiter
+                .policies()
+                .charges_for(readings, purpose, &mut (), &mut charges)
+            {
                 Ok(()) => charges,
                 Err(_) => Charges::new(),
             }

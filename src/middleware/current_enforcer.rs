@@ -51,7 +51,7 @@ impl Newest {
         shadow: Option<Arc<Shadow>>,
     ) -> Arc<Enforcer> {
         let before = Arc::clone(&self.in_force.load().enforcer);
-        enforcer.limiter().go_on_from(before.limiter());
+        enforcer.policies().go_on_from(before.policies());
         let enforcer = Arc::clone(enforcer);
         self.in_force.store(Arc::new(InForce { enforcer, shadow }));
         before

@@ -66,7 +66,7 @@ struct Recorder<'a> {
 
 impl Recorder<'_> {
     fn record(&mut self, policy: usize, considered: PolicyEffect) {
-        let name = self.enforcer.limiter().name_of(policy).to_owned();
+        let name = self.enforcer.policies().name_of(policy).to_owned();
         self.considered.push((name, considered));
     }
 }
@@ -79,9 +79,9 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
     }
 
     fn charges(&mut self, charge: &Charge) {
-        let limiter = self.enforcer.limiter();
-        let rule = limiter.rule_named(charge.rule);
-        let limit = limiter.limit_of_charge(charge, limiter.algorithm_of(charge.policy));
+        let policies = self.enforcer.policies();
+        let rule = policies.rule_named(charge.rule);
+        let limit = policies.limit_of_charge(charge, policies.algorithm_of(charge.policy));
         let (key, cost) = self.counted;
         let considered = match limit {
             Some(limit) => PolicyEffect::Counts {
@@ -99,7 +99,7 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
     }
 
     fn passes_over(&mut self, policy: usize) {
-        let name = self.enforcer.limiter().name_of(policy);
+        let name = self.enforcer.policies().name_of(policy);
         let mut considered = self.considered.iter_mut();
         let of_policy = considered.find(|(of, _)| of == name);
         if let Some((_, PolicyEffect::Counts { is_passed_over, .. })) = of_policy {
@@ -108,15 +108,15 @@ impl Steps<NoKeyRefusal> for Recorder<'_> {
     }
 
     fn charges_nothing(&mut self, policy: usize, why: NoDemand<NoKeyRefusal>) {
-        let limiter = self.enforcer.limiter();
-        let is_enforced = limiter.declared_modes().of(policy) == Mode::Enforce;
+        let policies = self.enforcer.policies();
+        let is_enforced = policies.declared_modes().of(policy) == Mode::Enforce;
         let considered = match why {
             NoDemand::DoesNotApply => PolicyEffect::DoesNotApply,
             NoDemand::Off => PolicyEffect::IsOff,
             NoDemand::MissingKey => PolicyEffect::HasNoKey(None),
             NoDemand::Refused((status, _)) => PolicyEffect::HasNoKey(is_enforced.then_some(status)),
             NoDemand::Unlimited => PolicyEffect::CountsNothing(LimitRule::Policy),
-            NoDemand::Exempt(rule) => PolicyEffect::CountsNothing(limiter.rule_named(rule)),
+            NoDemand::Exempt(rule) => PolicyEffect::CountsNothing(policies.rule_named(rule)),
         };
         self.record(policy, considered);
     }
@@ -139,7 +139,7 @@ impl Enforcer {
         if plan.is_none() && self.unresolved(finding.as_ref()).is_some() {
             return Explanation::Unresolved;
         }
-        let named = plan.and_then(|plan| self.limiter().plan_named(Some(plan)));
+        let named = plan.and_then(|plan| self.policies().plan_named(Some(plan)));
         let readings = self.readings(head, finding.as_ref());
         let readings = readings.map(|(policy, mut reading)| {
             if plan.is_some() {
@@ -157,10 +157,10 @@ impl Enforcer {
             counted: (Key::MISSING, 0),
             considered: Vec::new(),
         };
-        let limiter = self.limiter();
+        let policies = self.policies();
         let mut charges = Charges::new();
         // No refusal ends it.
-        let _ = limiter.charges_for(readings, Purpose::Reserve, &mut recorder, &mut charges);
+        let _ = policies.charges_for(readings, Purpose::Reserve, &mut recorder, &mut charges);
         Explanation::Policies(recorder.considered)
     }
 }

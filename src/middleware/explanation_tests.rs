@@ -244,9 +244,12 @@ async fn explain_agrees(
         prop_assert_eq!(&charge.key, key);
         prop_assert_eq!(charge.key == key::Key::MISSING, *is_shared);
         prop_assert_eq!(charge.is_shadow, *is_shadow);
-        prop_assert_eq!(&limiter.rule_named(charge.rule), rule);
-        let own = limiter.algorithm_of(policy);
-        prop_assert_eq!(limiter.limit_of_charge(charge, own), Some(*limit));
+        prop_assert_eq!(&limiter.policies().rule_named(charge.rule), rule);
+        let own = limiter.policies().algorithm_of(policy);
+        prop_assert_eq!(
+            limiter.policies().limit_of_charge(charge, own),
+            Some(*limit)
+        );
         let is_above_ceiling = policies[policy].most.is_some_and(|most| *cost > most);
         let expected = if is_above_ceiling { u32::MAX } else { *cost };
         prop_assert_eq!(charge.cost, expected);

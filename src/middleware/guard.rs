@@ -206,7 +206,7 @@ impl GuardedRequest {
             spend
         });
         let began = settlements.asks_about_the_end().then(|| {
-            let timers = limiter.timers().clone();
+            let timers = limiter.policies().timers().clone();
             let now = timers.now();
             (timers, now)
         });

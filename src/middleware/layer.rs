@@ -4,7 +4,7 @@
 //! user code.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use http::Request;
 use tower_layer::Layer;
@@ -160,15 +160,6 @@ impl RateLimitLayer {
         Some(Self {
             current: CurrentEnforcer::One(before),
         })
-    }
-
-    /// Returns for how long a block or an override of a key of this policy may hold: see
-    /// [`Backend::holds_for`](crate::store::Backend::holds_for).
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn holds_for(&self, policy: usize) -> Duration {
-        self.current
-            .with(|enforcer| enforcer.limiter().holds_for(policy))
     }
 
     /// Returns the layer with a handle that replaces its limits while it is in use.

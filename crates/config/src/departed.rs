@@ -48,7 +48,7 @@ impl Departed {
                 continue;
             }
             // The keys have also met other limits: of plans, of keys, of hours, of earlier files.
-            let life = life(&policy.1).max(layer.holds_for(place));
+            let life = life(&policy.1).max(layer.limiter().policies().holds_for(place));
             if let Some(until) = at.checked_add(life) {
                 let layer = layer.clone();
                 let last = LastLayer {
@@ -66,7 +66,8 @@ impl Departed {
         self.policies.retain(|_, last| {
             if last.until <= at {
                 // A request that was in flight may have been charged meanwhile.
-                let more = at.checked_add(last.layer.holds_for(last.place));
+                let limiter = last.layer.limiter();
+                let more = at.checked_add(limiter.policies().holds_for(last.place));
                 last.until = more.unwrap_or(last.until);
             }
             last.until > at

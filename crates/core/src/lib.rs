@@ -56,6 +56,7 @@ pub mod __internal {
     pub use crate::error::or_panic;
     pub use crate::limiter::charging::{Purpose, Reads, Steps};
     pub use crate::limiter::client_charges::ClientCharges;
+    pub use crate::limiter::policies::Policies;
     pub use crate::limiter::reservation::guard::{RealCost, ReservationGuard};
     pub use crate::limiter::verdict::{
         ChargedRequest, Denial, LimiterVerdict, Numbers, PendingDecision,

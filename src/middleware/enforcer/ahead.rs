@@ -67,7 +67,7 @@ impl Enforcer {
             }
             Listed::Allowed => return Ahead::Unknown,
             Listed::Denied => {
-                self.limiter.counters().request(RequestCount::Forbidden);
+                self.policies().counters().request(RequestCount::Forbidden);
                 return Ahead::Refused(self.answers.forbidden(request));
             }
             Listed::Nowhere => {}
@@ -93,7 +93,9 @@ impl Enforcer {
             let limiter = &self.limiter;
             let of_others = charges.len();
             let one = [(*policy, reading)];
-            let read = limiter.charges_for(one, Purpose::Reserve, &mut (), &mut charges);
+            let read = limiter
+                .policies()
+                .charges_for(one, Purpose::Reserve, &mut (), &mut charges);
             if body.was_read() {
                 charges.truncate(of_others);
                 later.push(*policy);
@@ -108,7 +110,7 @@ impl Enforcer {
         }
         // What a level has for a request depends on the key to which it guarantees something.
         charges.retain(|charge| {
-            let below = self.limiter.guaranteed_below(charge.policy);
+            let below = self.policies().guaranteed_below(charge.policy);
             below.is_none_or(|below| !later.contains(&below))
         });
         if charges.is_empty() {
@@ -141,12 +143,14 @@ impl LookingAhead {
                         Ok(_) | Err(_) => return Poll::Ready(None),
                     };
                     let caller = enforcer
-                        .limiter
+                        .policies()
                         .caller(|timers| deadline(request.headers(), request.extensions(), timers));
                     let (_, outcomes_seen) = denied.rules_and_outcomes();
                     let waits = caller.is_some_and(|caller| {
                         let charges = &self.charges;
-                        enforcer.limiter.would_wait(charges, caller, outcomes_seen)
+                        enforcer
+                            .policies()
+                            .would_wait(charges, caller, outcomes_seen)
                     });
                     if waits {
                         return Poll::Ready(None);

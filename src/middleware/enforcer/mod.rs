@@ -18,7 +18,7 @@ pub(super) use self::ahead::{Ahead, LookingAhead};
 pub(super) use self::holding::{Admitted, ObserveVerdict, observed};
 use tower_ratelimit_core::__internal::{
     ChargedRequest, Charges, Finding, LayerVerdict, NoDemand, Numbers, PendingDecision, PlanLookup,
-    Purpose, Request as RequestCount, Sources, Steps, Verdict,
+    Policies, Purpose, Request as RequestCount, Sources, Steps, Verdict,
 };
 
 use self::reading::Skips;
@@ -119,6 +119,12 @@ impl Enforcer {
         &self.limiter
     }
 
+    /// Returns what the limiter's policies make of a request.
+    #[inline]
+    pub(super) fn policies(&self) -> &Policies {
+        self.limiter.policies()
+    }
+
     pub(super) fn set_sources(&mut self, sources: Sources<Head<'static>>) {
         self.sources = sources;
     }
@@ -154,14 +160,14 @@ impl Enforcer {
                 Listed::Nowhere => {}
                 Listed::Allowed => return self.exempt(),
                 Listed::Denied => {
-                    self.limiter.counters().request(RequestCount::Forbidden);
+                    self.policies().counters().request(RequestCount::Forbidden);
                     return Verdict::Refuse(self.answers.forbidden(request));
                 }
             }
         }
         let Some(resolver) = &self.sources.resolver else {
             return match &*self.readers {
-                [(policy, reader)] if self.limiter.declared_modes().are_plain() => {
+                [(policy, reader)] if self.policies().declared_modes().are_plain() => {
                     self.ask_one(*policy, reader, request)
                 }
                 _ => self.ask_as(None, request),
@@ -194,10 +200,10 @@ impl Enforcer {
             plan: self.plan(&head, None),
             finding: None,
         };
-        let mut steps = Skips(&self.limiter);
+        let mut steps = Skips(self.policies());
         let purpose = Purpose::Reserve;
         match &self
-            .limiter
+            .policies()
             .charge_of(policy, &reading, purpose, &mut steps)
         {
             Ok(charge) => self.put(slice::from_ref(charge), request),
@@ -221,7 +227,7 @@ impl Enforcer {
             Err(Uncharged::Exempt) => self.exempt(),
             Err(Uncharged::MissingKey(refusal)) => self.refuse_for(refusal, request),
             Err(Uncharged::Unresolved(kind)) => {
-                self.limiter.counters().failed([]);
+                self.policies().counters().failed([]);
                 Verdict::Refuse(self.answers.store_failed(kind, request))
             }
         }
@@ -250,7 +256,7 @@ impl Enforcer {
     /// Returns why a request is refused for lack of a plan.
     pub(super) fn unresolved(&self, finding: Option<&Finding>) -> Option<StoreErrorKind> {
         let kind = finding.and_then(Finding::refusal)?;
-        (self.limiter.declared_modes().are_plain() || !self.has_no_mode_over(Mode::Shadow))
+        (self.policies().declared_modes().are_plain() || !self.has_no_mode_over(Mode::Shadow))
             .then_some(kind)
     }
 
@@ -261,18 +267,18 @@ impl Enforcer {
         finding: Option<&Finding>,
         charges: &mut Charges,
     ) -> Result<(), NoKeyRefusal> {
-        let mut steps = Skips(&self.limiter);
+        let mut steps = Skips(self.policies());
         let purpose = Purpose::Reserve;
         if !self.has_levels {
             let readings = self.readings(head, finding);
             return self
-                .limiter
+                .policies()
                 .charges_for(readings, purpose, &mut steps, charges);
         }
         let parts = SharedParts::default();
         let head = head.sharing(&parts);
         let readings = self.readings(&head, finding);
-        self.limiter
+        self.policies()
             .charges_for(readings, purpose, &mut steps, charges)
     }
 
@@ -297,14 +303,14 @@ impl Enforcer {
     /// Returns whether all policies are off.
     #[inline]
     fn is_off(&self) -> bool {
-        !self.limiter.declared_modes().are_plain() && self.has_no_mode_over(Mode::Off)
+        !self.policies().declared_modes().are_plain() && self.has_no_mode_over(Mode::Off)
     }
 
     /// Returns whether no policy has a stronger mode than this.
     #[cold]
     fn has_no_mode_over(&self, mode: Mode) -> bool {
         let mut policies = self.readers.iter().map(|(policy, _)| *policy);
-        policies.all(|policy| self.limiter.declared_modes().of(policy) >= mode)
+        policies.all(|policy| self.policies().declared_modes().of(policy) >= mode)
     }
 
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
@@ -343,7 +349,7 @@ impl Enforcer {
             charges,
             wanted,
             caller: self
-                .limiter
+                .policies()
                 .caller(|timers| deadline(request.headers(), request.extensions(), timers)),
             is_settled: self.settlements.is_some(),
         };

@@ -3,14 +3,13 @@
 use http::{Request, StatusCode};
 
 use tower_ratelimit_core::__internal::{
-    ChosenPlan, Count, Demand, Finding, LimitContext, Limits, NoDemand, Reads,
+    ChosenPlan, Count, Demand, Finding, LimitContext, Limits, NoDemand, Policies, Reads,
     Request as RequestCount, Steps, Verdict, diagnose,
 };
 
 use super::{Enforcer, EnforcerVerdict};
 use crate::algorithm::Algorithm;
 use crate::key::{Head, Key, Missing};
-use crate::limiter::Limiter;
 use crate::policy::Http;
 
 /// The refusal of a request without a key.
@@ -61,7 +60,7 @@ impl Reads for Reading<'_> {
 }
 
 /// Counts the policies that leave a request out.
-pub(super) struct Skips<'a>(pub(super) &'a Limiter);
+pub(super) struct Skips<'a>(pub(super) &'a Policies);
 
 impl Steps<NoKeyRefusal> for Skips<'_> {
     fn charges_nothing(&mut self, policy: usize, why: NoDemand<NoKeyRefusal>) {
@@ -83,7 +82,7 @@ impl Enforcer {
         if finding.is_none() && sources.plan_of.is_none() {
             return None;
         }
-        self.limiter
+        self.policies()
             .plan_by(finding, |limits| sources.choose(head, limits))
     }
 
@@ -92,7 +91,7 @@ impl Enforcer {
         (status, missing): NoKeyRefusal,
         request: &mut Request<B>,
     ) -> EnforcerVerdict {
-        self.limiter.counters().request(RequestCount::WithoutKey);
+        self.policies().counters().request(RequestCount::WithoutKey);
         Verdict::Refuse(self.answers.missing_key(status, missing, request))
     }
 }

@@ -118,7 +118,7 @@ impl<L: ?Sized> Limiter<L> {
         };
         let numbers = limit.limits().filter(|_| fits);
         let numbers = numbers.ok_or_else(|| ConfigError::new("limit", limit, remedy()))?;
-        let chosen = plan.and_then(|plan| self.plan_named(Some(plan)));
+        let chosen = plan.and_then(|plan| self.policies.plan_named(Some(plan)));
         let limits = self.policies.limits.as_ref();
         let is_done =
             limits.is_some_and(|limits| limits.limits().adjust(chosen, place, Some(numbers)));

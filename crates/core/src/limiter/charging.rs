@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::either::Members;
 use super::findings::Findings;
 use super::limits::RequestLimits;
+use super::policies::Policies;
 use super::{Charges, Limiter};
 use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
@@ -193,14 +194,16 @@ pub(super) struct Named {
     pub(super) limits: SmallVec<[LimitOfCaller; 2]>,
 }
 
-impl<L: Backend + ?Sized> Limiter<L> {
+impl Policies {
     /// Returns the charge of a request under one policy.
     ///
     /// It changes nothing: `peek` and `explain` make charges too, and what is made may be thrown away. The order of the steps
     /// counts. The limit comes first, then what lowers it for the request, then the ceiling on the cost, which replaces the cost
     /// of a refused request, and the price last.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
+    ///
+    /// # Errors
+    ///
+    /// When the request asks nothing of the policy, or when its limit is none.
     #[inline]
     pub fn charge_of<R: Reads>(
         &self,
@@ -213,12 +216,11 @@ impl<L: Backend + ?Sized> Limiter<L> {
         let mut charge = Charge::new(policy, demand.key, demand.cost);
         charge.is_soft = demand.is_soft;
         charge.is_reserved = demand.is_reserved && purpose == Purpose::Reserve;
-        let policies = &*self.policies;
-        if policies.are_bare && !demand.is_estimate {
+        if self.are_bare && !demand.is_estimate {
             steps.counts(&demand, charge.cost);
             return Ok(charge);
         }
-        if let Some(limits) = &policies.limits {
+        if let Some(limits) = &self.limits {
             let context = reads.context(policy, limits.limits());
             let (plain, of_layer) = (|| reads.plain_key(), || reads.limit());
             if !limits.apply(&mut charge, &context, reads.finding(), &plain, &of_layer) {
@@ -228,7 +230,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
                 charge.limit = Some(own.limit);
                 charge.window = own.window;
             }
-            if let Some(weights) = &policies.weights {
+            if let Some(weights) = &self.weights {
                 let is_found = reads.finding().is_some_and(Finding::finds_limits);
                 let knows_its_plan = !is_found && purpose.knows_the_plan(limits, reads);
                 if weights.apply(&mut charge, &context, limits.limits(), knows_its_plan) {
@@ -236,26 +238,26 @@ impl<L: Backend + ?Sized> Limiter<L> {
                 }
             }
         }
-        let has_terms = policies.terms.are_any() && purpose.has_terms();
+        let has_terms = self.terms.are_any() && purpose.has_terms();
         if has_terms && demand.is_low_priority {
-            policies.terms.leave_reserve(&mut charge);
+            self.terms.leave_reserve(&mut charge);
         }
         if demand.is_estimate {
             self.cut(&mut charge);
         }
         steps.counts(&demand, charge.cost);
         if has_terms {
-            policies.terms.refuse_above_ceiling(&mut charge);
+            self.terms.refuse_above_ceiling(&mut charge);
         }
-        if charge.is_reserved && policies.has_slots {
-            let algorithm = policies.algorithms.get(policy);
+        if charge.is_reserved && self.has_slots {
+            let algorithm = self.algorithms.get(policy);
             let takes_a_slot = algorithm.is_some_and(Algorithm::limits_concurrency);
             charge.slot = takes_a_slot.then(Slot::unique);
         }
-        if policies.prices.are_any() {
+        if self.prices.are_any() {
             match purpose {
-                Purpose::GiveBack => policies.prices.price_at_least(&mut charge),
-                _ => policies.prices.price(&mut charge, demand.class),
+                Purpose::GiveBack => self.prices.price_at_least(&mut charge),
+                _ => self.prices.price(&mut charge, demand.class),
             }
         }
         Ok(charge)
@@ -266,8 +268,6 @@ impl<L: Backend + ?Sized> Limiter<L> {
     /// # Errors
     ///
     /// When a policy that is enforced refuses the request, or when no member of a group of policies has a key for it.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn charges_for<R: Reads, S: Steps<R::Refusal>>(
         &self,
         readers: impl IntoIterator<Item = (usize, R)>,
@@ -275,9 +275,9 @@ impl<L: Backend + ?Sized> Limiter<L> {
         steps: &mut S,
         charges: &mut Charges,
     ) -> Result<(), R::Refusal> {
-        let modes = &self.policies.modes;
+        let modes = &self.modes;
         let are_plain = modes.are_plain() || !purpose.is_decided();
-        let groups = self.policies.groups.as_ref();
+        let groups = self.groups.as_ref();
         let mut members = groups.filter(|_| purpose.is_decided()).map(Members::of);
         for (policy, reads) in readers {
             let mode = if are_plain {
@@ -332,20 +332,20 @@ impl<L: Backend + ?Sized> Limiter<L> {
 
     /// Reduces the cost of a charge that is not priced yet to what can pass.
     fn cut(&self, charge: &mut Charge) {
-        let own = self.policies.prices.limit_in_units(charge);
+        let own = self.prices.limit_in_units(charge);
         let own = own.map(Limit::most);
-        let whole = || self.policies.prices.whole(charge.policy)?.limit();
-        let policys = || self.policies.algorithms.get(charge.policy)?.limit();
+        let whole = || self.prices.whole(charge.policy)?.limit();
+        let policys = || self.algorithms.get(charge.policy)?.limit();
         let own = self.limit_of_the_hour(charge).or(own);
         let limit = own.or_else(whole).or_else(policys).unwrap_or(u32::MAX);
-        let ceiling = self.policies.terms.ceiling(charge.policy);
+        let ceiling = self.terms.ceiling(charge.policy);
         charge.cost = charge.cost.min(limit).min(ceiling.unwrap_or(u32::MAX));
     }
 
     /// Returns the limit of a charge that is in force at present, in units, if that depends on the hour. By the
     /// clock of a server, another hour may have begun.
     fn limit_of_the_hour(&self, charge: &Charge) -> Option<u32> {
-        let own = self.policies.algorithms.get(charge.policy)?;
+        let own = self.algorithms.get(charge.policy)?;
         if !own.has_hours() {
             return None;
         }
@@ -356,17 +356,17 @@ impl<L: Backend + ?Sized> Limiter<L> {
 
     /// Returns the limit of a charge in units, for a policy with this algorithm, or `None` if it cannot have
     /// that limit.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn limit_of_charge(&self, charge: &Charge, own: Algorithm) -> Option<Algorithm> {
-        let prices = &self.policies.prices;
+        let prices = &self.prices;
         let own = prices.whole(charge.policy).unwrap_or(own);
         match prices.limit_in_units(charge) {
             None => Some(own),
             Some(limit) => own.under(limit),
         }
     }
+}
 
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Returns whether requests hold slots under a policy.
     pub(crate) fn has_slots(&self) -> bool {
         self.policies.has_slots
@@ -418,7 +418,10 @@ impl<L: Backend + ?Sized> Limiter<L> {
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
         let arguments = self.arguments(self.context(), (key, cost, false), finding);
-        match &self.charge_of(policy, &arguments, purpose, &mut ()) {
+        match &self
+            .policies
+            .charge_of(policy, &arguments, purpose, &mut ())
+        {
             Ok(charge) => then(slice::from_ref(charge)),
             Err(_) => then(&[]),
         }
@@ -446,7 +449,9 @@ impl<L: Backend + ?Sized> Limiter<L> {
     ) -> T {
         let readers = self.readers_alike(self.context(), (key, cost), purpose, finding);
         let mut charges = Charges::new();
-        let Ok(()) = self.charges_for(readers, purpose, &mut (), &mut charges);
+        let Ok(()) = self
+            .policies
+            .charges_for(readers, purpose, &mut (), &mut charges);
         then(&charges)
     }
 
@@ -529,7 +534,9 @@ impl<L: Backend + ?Sized> Limiter<L> {
             (*policy, Arguments { limit, ..arguments })
         });
         let mut charges = Charges::new();
-        let Ok(()) = self.charges_for(readers, purpose, &mut (), &mut charges);
+        let Ok(()) = self
+            .policies
+            .charges_for(readers, purpose, &mut (), &mut charges);
         then(&charges)
     }
 

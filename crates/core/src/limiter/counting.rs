@@ -286,32 +286,28 @@ impl Policies {
     }
 }
 
-impl<L: Backend + ?Sized> Limiter<L> {
+impl Policies {
     /// Returns the counters, for events that are not decisions.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
+    #[inline]
     pub fn counters(&self) -> &Arc<Counters> {
-        &self.policies.counted.counters
+        &self.counted.counters
     }
 
     /// Continues the counters of another limiter, for policies of the same names.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn go_on_from(&self, before: &Self) {
-        let before = &before.policies.counted;
-        self.policies.counted.go_on_from(before);
+        self.counted.go_on_from(&before.counted);
     }
 
     /// Returns for how long a block or an override of a key of this policy may hold: see
     /// [`Backend::holds_for`].
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn holds_for(&self, policy: usize) -> Duration {
         self.backend.holds_for(policy)
     }
+}
 
+impl<L: Backend + ?Sized> Limiter<L> {
     /// Counts a request that begins to wait under this policy.
     pub(crate) fn begin_to_wait(&self, policy: usize) -> Wait {
-        Wait::begin(self.counters(), policy, self.timers())
+        Wait::begin(self.policies.counters(), policy, self.policies.timers())
     }
 }

@@ -57,7 +57,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
 
     /// Decides on these charges, and counts the request. An answer that comes at once is written in place.
     pub(super) fn decision_on(&self, charges: &[Charge]) -> Reply<Result<Decision, StoreError>> {
-        let mut decision = self.decision(Outcomes::new(Micros::ZERO));
+        let mut decision = self.policies.decision(Outcomes::new(Micros::ZERO));
         let mut answer = Charged::Now(Ok(false));
         decision.change(|outcomes| answer = self.decide_all(charges, outcomes));
         let answer = match answer {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::Limiter;
+use super::{Limiter, Policies};
 use crate::algorithm::Algorithm;
 use crate::decision::LimitRule;
 use crate::decision::RuleNames;
@@ -178,7 +178,7 @@ impl<L: ?Sized> Limiter<L> {
     ///
     /// An unknown name stands for the default plan: see [`Plans`]. Without plans nothing changes.
     pub fn plan(&self, name: &str) -> Self {
-        let plan = self.plan_named(Some(name));
+        let plan = self.policies.plan_named(Some(name));
         self.with_context(|context| LimitContext {
             plan: plan.or(context.plan),
             ..context
@@ -217,35 +217,6 @@ impl<L: ?Sized> Limiter<L> {
         self.context.as_deref().copied().unwrap_or_default()
     }
 
-    /// Returns the name of a policy.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn name_of(&self, policy: usize) -> &str {
-        self.policies.names.name(policy).unwrap_or_default()
-    }
-
-    /// Returns the algorithm of a policy, with its own limit.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn algorithm_of(&self, policy: usize) -> Algorithm {
-        let algorithm = self.policies.algorithms.get(policy);
-        algorithm.copied().unwrap_or(Algorithm::Unlimited)
-    }
-
-    /// Returns the rule that a charge refers to.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn rule_named(&self, rule: u32) -> LimitRule {
-        self.policies.names.rule(rule)
-    }
-
-    /// Returns the plan with this name, or the default plan, or `None` if there are no plans.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn plan_named(&self, name: Option<&str>) -> Option<ChosenPlan> {
-        self.policies.limits.as_ref()?.limits.plan(name)
-    }
-
     /// Returns the plan of a request: the one that its caller names, or that of a resolver, or that of its key.
     #[inline]
     pub(super) fn plan_of(
@@ -256,34 +227,8 @@ impl<L: ?Sized> Limiter<L> {
     ) -> Option<ChosenPlan> {
         let limits = self.policies.limits.as_ref()?;
         named
-            .or_else(|| self.plan_found(finding?))
+            .or_else(|| self.policies.plan_found(finding?))
             .or_else(|| limits.sources.choose(key, &limits.limits))
-    }
-
-    /// Returns the plan of a request: that of a resolver, or that which this closure chooses.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    #[inline]
-    pub fn plan_by(
-        &self,
-        finding: Option<&Finding>,
-        choose: impl FnOnce(&Limits) -> Option<ChosenPlan>,
-    ) -> Option<ChosenPlan> {
-        let found = finding.and_then(|finding| self.plan_found(finding));
-        found.or_else(|| choose(self.policies.limits.as_ref()?.limits()))
-    }
-
-    /// Returns the plan that a resolver names.
-    fn plan_found(&self, finding: &Finding) -> Option<ChosenPlan> {
-        let name = finding.plan()?;
-        let plan = self.plan_named(Some(name));
-        if plan.is_none() {
-            warn_once_of(
-                &NO_PLANS,
-                format!("plan {:?}", name.chars().take(40).collect::<String>()),
-            );
-        }
-        plan
     }
 
     /// Returns whether keys are looked up.
@@ -305,6 +250,53 @@ impl<L: ?Sized> Limiter<L> {
     #[inline]
     pub(super) fn found_now(&self, key: &Key) -> Option<Finding> {
         self.look(key).map(PlanLookup::now)
+    }
+}
+
+impl Policies {
+    /// Returns the name of a policy.
+    pub fn name_of(&self, policy: usize) -> &str {
+        self.names.name(policy).unwrap_or_default()
+    }
+
+    /// Returns the algorithm of a policy, with its own limit.
+    pub fn algorithm_of(&self, policy: usize) -> Algorithm {
+        let algorithm = self.algorithms.get(policy);
+        algorithm.copied().unwrap_or(Algorithm::Unlimited)
+    }
+
+    /// Returns the rule that a charge refers to.
+    pub fn rule_named(&self, rule: u32) -> LimitRule {
+        self.names.rule(rule)
+    }
+
+    /// Returns the plan with this name, or the default plan, or `None` if there are no plans.
+    pub fn plan_named(&self, name: Option<&str>) -> Option<ChosenPlan> {
+        self.limits.as_ref()?.limits.plan(name)
+    }
+
+    /// Returns the plan of a request: that of a resolver, or that which this closure chooses.
+    #[inline]
+    pub fn plan_by(
+        &self,
+        finding: Option<&Finding>,
+        choose: impl FnOnce(&Limits) -> Option<ChosenPlan>,
+    ) -> Option<ChosenPlan> {
+        let found = finding.and_then(|finding| self.plan_found(finding));
+        found.or_else(|| choose(self.limits.as_ref()?.limits()))
+    }
+
+    /// Returns the plan that a resolver names.
+    fn plan_found(&self, finding: &Finding) -> Option<ChosenPlan> {
+        let name = finding.plan()?;
+        let plan = self.plan_named(Some(name));
+        if plan.is_none() {
+            warn_once_of(
+                &NO_PLANS,
+                format!("plan {:?}", name.chars().take(40).collect::<String>()),
+            );
+        }
+        plan
     }
 }
 

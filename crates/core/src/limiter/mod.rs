@@ -21,7 +21,7 @@ mod monitored;
 mod named;
 mod on_drop;
 mod overriding;
-mod policies;
+pub(crate) mod policies;
 mod prices;
 mod queueing;
 pub(crate) mod reservation;
@@ -62,7 +62,7 @@ use self::reservation::{Lost, OnDropped, PendingOutcomes};
 use self::terms::RequestTerms;
 use crate::advice::Mistakes;
 use crate::clock::Timers;
-use crate::decision::{Decision, Names, Outcomes};
+use crate::decision::Names;
 use crate::error::StoreError;
 use crate::observe::{Count, StoreHealth};
 use crate::plan::LimitContext;
@@ -132,13 +132,6 @@ impl<L: Backend + ?Sized> Limiter<L> {
         asks_alike && Arc::ptr_eq(&self.policies, &other.policies)
     }
 
-    /// Converts outcomes of these charges to units.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn convert_to_units(&self, charges: &[Charge], outcomes: &mut Outcomes) {
-        self.policies.prices.convert_to_units(charges, outcomes);
-    }
-
     /// Changes the states of keys, and returns what [`Backend::amend`] answers.
     pub(crate) fn amended(
         &self,
@@ -159,13 +152,6 @@ impl<L: Backend + ?Sized> Limiter<L> {
         self.backend.outlook(charges)
     }
 
-    /// Returns the timers of its clock.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn timers(&self) -> &Timers {
-        &self.policies.timers
-    }
-
     /// Returns whether a request that ends without an answer may cost something other than its estimate.
     pub(crate) fn settles_the_unanswered(&self) -> bool {
         self.policies.on_abandoned.is_some()
@@ -181,24 +167,17 @@ impl<L: Backend + ?Sized> Limiter<L> {
     pub fn modes(&self) -> Modes {
         self.policies.modes.modes().clone()
     }
-
-    /// Returns the modes for the next request.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    #[inline]
-    pub fn declared_modes(&self) -> &DeclaredModes {
-        &self.policies.modes
-    }
-
-    /// Makes a decision of outcomes in units.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn decision(&self, outcomes: Outcomes) -> Decision {
-        Decision::new(Arc::clone(&self.policies.names), outcomes)
-    }
 }
 
 impl<L: ?Sized> Limiter<L> {
+    /// Returns what it shares with its clones: what its policies make of a request.
+    // For `tower-ratelimit`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
     /// Returns the same limiter, over a backend of any kind.
     fn any(&self) -> Limiter {
         Limiter {
@@ -341,7 +320,7 @@ impl<L: ?Sized> Clone for Limiter<L> {
 impl<L: fmt::Debug + ?Sized> fmt::Debug for Limiter<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("policies", &self.policies.names.iter().collect::<Vec<_>>())
+            .field("policies", &self.policies)
             .field("backend", &self.backend)
             .finish_non_exhaustive()
     }

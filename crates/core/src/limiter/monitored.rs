@@ -15,7 +15,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
     /// It reads the counters without a lock that requests wait for. Under 100 policies it takes some 20 µs.
     pub fn snapshot(&self) -> Snapshot {
         let counted = &self.policies.counted;
-        let (since, read) = (counted.since(), counted.read(self.timers().now()));
+        let (since, read) = (counted.since(), counted.read(self.policies.timers().now()));
         let policies = counted.rules.iter().zip(read.policies).enumerate();
         let policies = policies.map(|(policy, ((stats, factor), (sums, queue)))| PolicyStats {
             keys: self.backend.keys(policy),

@@ -1,10 +1,10 @@
 //! The parts of a limiter that its clones share.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::slice;
 use std::sync::Arc;
 
-use super::Limiter;
 use super::counting::LimiterCounters;
 use super::limits::RequestLimits;
 use super::prices::Prices;
@@ -15,7 +15,7 @@ use super::weights::Weights;
 use crate::advice::Mistakes;
 use crate::algorithm::Algorithm;
 use crate::clock::Timers;
-use crate::decision::{Names, Outcomes};
+use crate::decision::{Decision, Names, Outcomes};
 use crate::error::{ConfigError, StoreError};
 use crate::line::Lines;
 use crate::observe::StoreHealth;
@@ -40,7 +40,7 @@ pub(super) enum Shape {
 }
 
 /// The policies of a limiter, and all that its clones share.
-pub(super) struct Policies {
+pub struct Policies {
     pub(super) names: Arc<Names>,
     /// The policies of which one pays.
     pub(super) groups: Option<Groups>,
@@ -83,16 +83,30 @@ pub(super) struct Policies {
     pub(super) backend: Guarded<dyn Backend>,
 }
 
-impl<L: ?Sized> Limiter<L> {
-    /// Returns the policy to whose keys this one guarantees something.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn guaranteed_below(&self, policy: usize) -> Option<usize> {
-        self.policies.guaranteed_below(policy)
-    }
-}
-
 impl Policies {
+    /// Converts outcomes of these charges to units.
+    pub fn convert_to_units(&self, charges: &[Charge], outcomes: &mut Outcomes) {
+        self.prices.convert_to_units(charges, outcomes);
+    }
+
+    /// Makes a decision of outcomes in units.
+    #[inline]
+    pub fn decision(&self, outcomes: Outcomes) -> Decision {
+        Decision::new(Arc::clone(&self.names), outcomes)
+    }
+
+    /// Returns the timers of the clock.
+    #[inline]
+    pub fn timers(&self) -> &Timers {
+        &self.timers
+    }
+
+    /// Returns the modes for the next request.
+    #[inline]
+    pub fn declared_modes(&self) -> &DeclaredModes {
+        &self.modes
+    }
+
     #[inline]
     pub(super) fn look_at_costs(&self, charges: &[Charge], outcomes: &Outcomes) {
         self.mistakes.look_at_costs(&self.names, charges, outcomes);
@@ -107,7 +121,7 @@ impl Policies {
 
     /// Returns the policy to whose keys this one guarantees something.
     #[inline]
-    pub(super) fn guaranteed_below(&self, policy: usize) -> Option<usize> {
+    pub fn guaranteed_below(&self, policy: usize) -> Option<usize> {
         let mut all = self.guaranteed.iter();
         let found = all.find(|(above, _)| *above == policy)?;
         Some(found.1)
@@ -195,6 +209,12 @@ impl Policies {
         } else {
             self.shape()
         }
+    }
+}
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names.iter()).finish()
     }
 }
 

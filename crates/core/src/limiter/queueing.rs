@@ -55,7 +55,7 @@ impl Limiter {
         let begins = outcomes.at().saturating_add(delay);
         let ends = outcomes.at().saturating_add(outcome.reset_micros());
         let moments = [outcomes.at(), begins, ends.max(begins)];
-        let now = self.timers().now();
+        let now = self.policies.timers().now();
         let due = now.checked_add(delay.to_duration()).unwrap_or(now);
         let place = Place::new(charge.cost, moments, due);
         let line = if outcome.is_overflow() {

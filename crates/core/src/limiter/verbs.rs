@@ -153,7 +153,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
     }
 
     pub(super) fn no_decision(&self) -> Decision {
-        self.decision(Outcomes::new(Micros::ZERO))
+        self.policies.decision(Outcomes::new(Micros::ZERO))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::counting::Decided;
 use super::waiting::{Caller, Ended, NO_TIMER, Wait};
-use super::{Charges, Limiter, OnDropped, PendingOutcomes};
+use super::{Charges, Limiter, OnDropped, PendingOutcomes, Policies};
 use crate::clock::{Micros, Timers};
 use crate::decision::Outcomes;
 use crate::diagnostics::diagnose;
@@ -198,19 +198,25 @@ impl PendingDecision {
     }
 }
 
-impl Limiter {
+impl Policies {
     /// Returns the caller of a request, if the request may have to wait for its turn.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn caller(&self, deadline: impl FnOnce(&Timers) -> Option<Instant>) -> Option<Caller> {
-        let timers = self.timers();
-        let may_wait = self.policies.waits.is_some() || self.policies.queue.is_some();
+        let timers = &self.timers;
+        let may_wait = self.waits.is_some() || self.queue.is_some();
         may_wait.then(|| Caller {
             arrived: timers.now(),
             deadline: deadline(timers),
         })
     }
 
+    /// Returns whether a denied request would wait for its turn. It takes no place.
+    pub fn would_wait(&self, charges: &[Charge], caller: Caller, outcomes: &Outcomes) -> bool {
+        let waits = self.waits.as_ref();
+        waits.is_some_and(|waits| waits.would_wait(charges, caller, outcomes))
+    }
+}
+
+impl Limiter {
     /// Decides a request, and counts it. Outcomes have room for several policies, and moving them would cost as much as
     /// deciding: they are written in place, in units.
     // For `tower-ratelimit`.
@@ -285,7 +291,7 @@ impl Limiter {
         };
         if let Some(caller) = request.caller
             && caller.deadline.is_some()
-            && let Some(wait) = caller.misses(self.wait_of(&queued), self.timers().now())
+            && let Some(wait) = caller.misses(self.wait_of(&queued), self.policies.timers.now())
         {
             self.forgo(charges, outcomes);
             let late = Pending::Late(Box::new(Late {
@@ -334,14 +340,6 @@ impl Limiter {
             return Verdict::Pass(Numbers::Unknown);
         }
         Verdict::Refuse(Denial::Store(error))
-    }
-
-    /// Returns whether a denied request would wait for its turn. It takes no place.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn would_wait(&self, charges: &[Charge], caller: Caller, outcomes: &Outcomes) -> bool {
-        let waits = self.policies.waits.as_ref();
-        waits.is_some_and(|waits| waits.would_wait(charges, caller, outcomes))
     }
 }
 

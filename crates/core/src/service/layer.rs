@@ -277,7 +277,7 @@ impl<Q, T, E> Rules<Q, T, E> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
         let mut context = self.limiter.context();
         let choose = |limits: &_| self.sources.choose(request, limits);
-        let plan = self.limiter.plan_by(finding, choose);
+        let plan = self.limiter.policies().plan_by(finding, choose);
         context.plan = plan.or(context.plan);
         if let Some(operation) = &self.operation {
             context.operation = operation(request);
@@ -292,7 +292,9 @@ impl<Q, T, E> Rules<Q, T, E> {
             (policy, reads.reserved(is_reserved))
         });
         let mut charges = Charges::new();
-        let Ok(()) = limiter.charges_for(readers, purpose, &mut (), &mut charges);
+        let Ok(()) = limiter
+            .policies()
+            .charges_for(readers, purpose, &mut (), &mut charges);
         charges
     }
 

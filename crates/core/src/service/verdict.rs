@@ -35,18 +35,18 @@ impl<Q, T, E> Rules<Q, T, E> {
     /// Decides a request with this finding of a resolver.
     fn ask_as(self: &Arc<Self>, request: &Q, finding: Option<&Finding>) -> LimitVerdict<Q, T, E> {
         if let Some(Err(error)) = finding.map(require_plan) {
-            self.limiter.counters().failed([]);
+            self.limiter.policies().counters().failed([]);
             return Verdict::Refuse(self.refuse(Refused::Store(error)));
         }
         let charges = self.read(request, finding);
         if charges.is_empty() {
-            self.limiter.counters().request(Request::Exempt);
+            self.limiter.policies().counters().request(Request::Exempt);
             return Verdict::Pass(None);
         }
         let to_decide = ChargedRequest {
             charges: &charges,
             wanted: Wanted::Everything,
-            caller: self.limiter.caller(|_| None),
+            caller: self.limiter.policies().caller(|_| None),
             is_settled: self.settles(),
         };
         let mut outcomes = Outcomes::new(Micros::ZERO);
@@ -66,7 +66,7 @@ impl<Q, T, E> Rules<Q, T, E> {
             Verdict::Pass(Numbers::Known) => Verdict::Pass(self.guard(charges, &outcomes)),
             Verdict::Hold(turn, _) => Verdict::Hold(turn, self.guard(charges, &outcomes)),
             Verdict::Refuse(denial) => Verdict::Refuse(self.refuse(match denial {
-                Denial::OverLimit => Refused::OverLimit(self.limiter.decision(outcomes)),
+                Denial::OverLimit => Refused::OverLimit(self.limiter.policies().decision(outcomes)),
                 Denial::Store(error) => Refused::Store(error),
                 Denial::NoTimer => Refused::NoTimer,
             })),
