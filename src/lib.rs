@@ -120,7 +120,7 @@ pub use self::store::{MemoryStore, SharedStore};
 pub mod __internal {
     pub use tower_ratelimit_core::__internal::{
         ClientCharges, Interval, Kind, LocalTime, Metric, Pointless, Published, ResolverOf, Times,
-        Value, diagnose, one_in, read_zone_data_again, warn_once_in_lines, warn_once_of,
+        Value, diagnose, read_zone_data_again, warn_once_in_lines, warn_once_of,
     };
 
     pub use crate::key::extract::any::AnyKey;

@@ -52,8 +52,7 @@ impl Settlements {
     pub(super) fn new(policies: &[Rule], readers: &[Http]) -> Option<Arc<Self>> {
         let each = policies.iter().zip(readers);
         let each = each.map(|(policy, reader)| {
-            let holds = policy.is_settled() || policy.algorithm().limits_concurrency();
-            (holds && policy.is_limited()).then(|| NamedSettlement {
+            reader.holds_requests().then(|| NamedSettlement {
                 name: policy.shown_name().to_owned(),
                 settlement: reader.settlement().cloned(),
             })

@@ -314,7 +314,8 @@ impl Policy<Http> {
         } else {
             key.identity()
         };
-        let known = known.filter(|_| when.is_none() && self.rule.is_limited())?;
+        let known =
+            known.filter(|_| when.is_none() && *self.rule.algorithm() != Algorithm::Unlimited)?;
         // An operation is a part of the key. That of a level stays with the root.
         let is_by_operation = self.rule.has_operations() && !(are_roots && is_level);
         Some(if is_by_operation {
@@ -326,12 +327,10 @@ impl Policy<Http> {
 
     /// Describes this policy for the comparison with others. Each policy may apply to some requests only.
     pub(crate) fn scope(&self) -> Scope<'_> {
-        let reads = &self.reads;
+        let (reads, scope) = (&self.reads, self.rule.scope());
+        let counts_alike = scope.counts.is_some() && reads.cost.is_none() && !self.settles();
         Scope {
-            counts: reads.key.identity().filter(|_| {
-                // Limits that differ between requests are unknown here.
-                self.rule.has_one_limit() && reads.cost.is_none() && !self.settles()
-            }),
+            counts: reads.key.identity().filter(|_| counts_alike),
             is_conditional: reads.when.is_some()
                 || reads.on_missing_key == Some(OnMissingKey::Skip),
             refuses: match reads.on_missing_key {
@@ -339,7 +338,7 @@ impl Policy<Http> {
                 None if !reads.is_level => Keyless::ByServer,
                 None | Some(OnMissingKey::Refuse(_)) => Keyless::All,
             },
-            ..self.rule.scope()
+            ..scope
         }
     }
 
@@ -355,11 +354,12 @@ impl Policy<Http> {
 
     /// Splits the policy into its rule and how it reads a request.
     pub(crate) fn split(self) -> (Rule, Http) {
-        let rule = self.rule.clone().settled(self.settles());
+        let settles = self.settles();
+        let rule = self.rule.clone().settled(settles);
         let reads = Http {
             is_soft: rule.is_soft(),
-            is_limited: rule.is_limited(),
-            is_reserved: rule.is_reserved(),
+            is_limited: *rule.algorithm() != Algorithm::Unlimited,
+            is_reserved: settles || matches!(rule.algorithm(), Algorithm::Concurrency(_)),
             #[cfg(feature = "usage")]
             is_queue: rule.shapes(),
             has_closures: self.reads.has_closures(),
@@ -390,6 +390,11 @@ impl Http {
     #[cfg(feature = "usage")]
     pub(crate) fn is_queue(&self) -> bool {
         self.is_queue
+    }
+
+    /// Returns whether the policy holds requests to their end.
+    pub(crate) fn holds_requests(&self) -> bool {
+        self.is_limited && self.is_reserved
     }
 
     /// Returns whether its key is that of a level of a tree.

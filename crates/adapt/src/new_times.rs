@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Load;
-use tower_ratelimit::__internal::one_in;
+use tower_ratelimit::__internal::Times;
 
 /// The counts of times at the last reading of a signal.
 #[derive(Debug)]
@@ -27,6 +27,6 @@ impl NewTimes {
         }
         self.counted = now;
         let micros = |time: Duration| u64::try_from(time.as_micros()).ok();
-        Load::of(micros(one_in(10, &new)?)?, micros(target)?)
+        Load::of(micros(Times::one_in(10, &new)?)?, micros(target)?)
     }
 }

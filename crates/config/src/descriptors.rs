@@ -280,7 +280,7 @@ impl<'w> Reader<'_, 'w> {
             policy.map(|policy| (policy, mode(table.get("mode"))))
         };
         let (policy, mode) = limited?;
-        if policy.as_ref().shapes() || policy.algorithm().limits_concurrency() {
+        if policy.as_ref().shapes() || matches!(policy.algorithm(), Algorithm::Concurrency(_)) {
             let of = table.get("policy").or_else(|| limit_of(&table));
             return of.unwrap_or(at).refuse(
                 "Envoy lets no request wait, and does not tell when it ends; give an algorithm that counts, such as token-bucket",

@@ -353,7 +353,9 @@ pub(super) fn limit(at: &At<'_>, policy: &str, own: Own<'_>) -> Option<Algorithm
             let quota = at.made(text.parse::<Quota>())?;
             at.made(format!("{name} {quota}{}", slots(own)).parse())?
         }
-        Value::Integer(_) if own.limits_concurrency() => Concurrency::of(at.integer()?).into(),
+        Value::Integer(_) if matches!(own, Algorithm::Concurrency(_)) => {
+            Concurrency::of(at.integer()?).into()
+        }
         Value::Integer(_) if name.starts_with("calendar-") => {
             // A calendar window has no period.
             let limit: u32 = at.integer()?;

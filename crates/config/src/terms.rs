@@ -97,7 +97,7 @@ pub(super) fn penalty(at: &At<'_>, policy: &str, own: Option<&Algorithm>) -> Opt
     let mut penalty = Penalty::after(refusals.unwrap_or(1), within.unwrap_or_default());
     PENALTY.apply(&table, &mut penalty)?;
     refusals.and(within)?;
-    if let Some(own) = own.filter(|own| !own.limits_concurrency()) {
+    if let Some(own) = own.filter(|own| !matches!(own, Algorithm::Concurrency(_))) {
         at.made(
             Policy::new(policy, *own)
                 .penalty(penalty)

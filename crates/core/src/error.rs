@@ -32,8 +32,6 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// Creates an error about a field: its name, the value, and the remedy.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn new(
         field: &'static str,
         value: impl fmt::Display,
@@ -136,9 +134,7 @@ pub enum StoreErrorKind {
 }
 
 impl StoreError {
-    /// An error of this kind.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
+    /// Creates an error of this kind.
     pub fn new(kind: StoreErrorKind) -> Self {
         Self {
             kind,

@@ -44,7 +44,7 @@ pub use self::store::{MemoryStore, SharedStore};
 // For the crates of the workspace alone.
 #[doc(hidden)]
 pub mod __internal {
-    pub use crate::advice::never_binds::{Pointless, find_pointless};
+    pub use crate::advice::never_binds::Pointless;
     pub use crate::algorithm::kind::Replenishment;
     pub use crate::algorithm::lua::Lua;
     pub use crate::algorithm::step::{Fixed, Step, WithRule, read};
@@ -68,7 +68,7 @@ pub mod __internal {
     pub use crate::observe::monitor::Monitored;
     pub use crate::observe::snapshot::policy::Count;
     pub use crate::observe::snapshot::request::Request;
-    pub use crate::observe::times::{Times, one_in};
+    pub use crate::observe::times::Times;
     pub use crate::plan::limits::{LimitContext, Limits};
     pub use crate::plan::operations::LimitsByOperation;
     pub use crate::plan::plans::ChosenPlan;

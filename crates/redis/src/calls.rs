@@ -25,7 +25,7 @@ use super::state_key::{InBraces, below_root};
 use super::under_way::UnderWay;
 use tower_ratelimit_core::__internal::KeyEpochs;
 use tower_ratelimit_core::__internal::{Standby, Watch};
-use tower_ratelimit_core::algorithm::Limit;
+use tower_ratelimit_core::algorithm::{Algorithm, Limit};
 use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::error::{StoreError, StoreErrorKind};
@@ -227,7 +227,7 @@ impl Calls {
         (policy, charge): (&OpenedPolicy, &Charge),
         all: &[Charge],
     ) {
-        let limit = if policy.algorithm.limits_concurrency() {
+        let limit = if matches!(policy.algorithm, Algorithm::Concurrency(_)) {
             LimitOfCharge::Slots(self.numbers_of_slots(policy, charge))
         } else {
             policy.limit_of(charge)
@@ -740,7 +740,7 @@ impl Calls {
     /// Returns whether the request of this charge holds slots.
     pub(super) fn holds(&self, charge: &Charge) -> bool {
         let policy = self.policies.get(charge.policy);
-        policy.is_some_and(|policy| policy.algorithm.limits_concurrency())
+        policy.is_some_and(|policy| matches!(policy.algorithm, Algorithm::Concurrency(_)))
     }
 
     /// Returns the time by this node's clock, or by the clock of a test.

@@ -357,7 +357,7 @@ impl RedisStore {
 fn rules_that_hold(policies: &[OpenedPolicy]) -> Vec<Lua> {
     let in_use = policies
         .iter()
-        .filter(|policy| policy.algorithm.limits_concurrency());
+        .filter(|policy| matches!(policy.algorithm, Algorithm::Concurrency(_)));
     in_use.filter_map(|policy| policy.lua).collect()
 }
 

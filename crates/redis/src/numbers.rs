@@ -2,6 +2,7 @@
 
 use super::opened::OpenedPolicy;
 use super::reply::KeyReply;
+use super::reply::depends_on_a_calendar;
 use tower_ratelimit_core::__internal::Remembered;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::{Outcome, Outcomes};
@@ -23,7 +24,7 @@ impl Numbers {
         // While no request arrives, the remaining units do not decrease, and a moment to which a time runs
         // down does not come nearer. So numbers that are equal at both ends are equal in between. In a
         // calendar, the lengths of windows and the limits come and go.
-        if !counted.algorithm.depends_on_a_calendar() && first.aged_by(length) == last {
+        if !depends_on_a_calendar(&counted.algorithm) && first.aged_by(length) == last {
             Self::RunDown(first)
         } else {
             Self::Counted(Box::new(reply.clone()))

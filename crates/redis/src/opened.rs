@@ -61,12 +61,12 @@ impl OpenedPolicy {
 
     /// Returns whether the rate of the limit is divided among tenants.
     pub(super) fn divides_rates(&self) -> bool {
-        self.scale.is_some() && !self.algorithm.limits_concurrency()
+        self.scale.is_some() && !matches!(self.algorithm, Algorithm::Concurrency(_))
     }
 
     /// Returns whether the slots of the limit are divided among tenants.
     pub(super) fn divides_slots(&self) -> bool {
-        self.scale.is_some() && self.algorithm.limits_concurrency()
+        self.scale.is_some() && matches!(self.algorithm, Algorithm::Concurrency(_))
     }
 
     #[cfg(test)]

@@ -12,7 +12,7 @@ use super::opened::OpenedPolicy;
 use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::DenialEffect;
 use tower_ratelimit_core::__internal::KeyOutlook;
-use tower_ratelimit_core::algorithm::State;
+use tower_ratelimit_core::algorithm::{Algorithm, State};
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcomes;
 use tower_ratelimit_core::store::{Amendment, Charge, Departure, Taken};
@@ -129,12 +129,17 @@ impl ScriptReply {
             .filter(|reply| reply.denies())
             .any(|reply| {
                 let counted = policies.get(reply.charge.policy);
-                if counted.is_some_and(|counted| counted.algorithm.limits_concurrency()) {
+                if counted
+                    .is_some_and(|counted| matches!(counted.algorithm, Algorithm::Concurrency(_)))
+                {
                     return true;
                 }
                 let penalty = counted.and_then(|counted| counted.penalty.as_ref());
                 let is_blocked = reply.blocked > Micros::ZERO;
-                penalty.is_some_and(|named| !is_blocked || named.penalty.is_extended())
+                penalty.is_some_and(|named| {
+                    let [.., is_extended] = named.penalty.numbers();
+                    !is_blocked || is_extended > 0
+                })
             })
     }
 
@@ -146,10 +151,10 @@ impl ScriptReply {
             let outcome = reply.outcome(counted, Micros::ZERO);
             let amendment = if reply.charge.slot.is_some() {
                 Amendment::Release
-            } else if counted.algorithm.without_hours().shapes() {
+            } else if let Algorithm::LeakyQueue(_) = counted.algorithm.without_hours() {
                 // Another request may have the turn behind this one, and keeps it.
                 Amendment::GiveBack(Departure::at(
-                    reply.at.saturating_add(outcome.delay_micros()),
+                    reply.at.saturating_add(outcome.delay().into()),
                 ))
             } else {
                 let mut outcomes = Outcomes::new(reply.at);
@@ -218,7 +223,9 @@ impl ScriptReply {
             outcomes.set_effects(|policy| self.effect(policy));
         }
         if (self.each.len() > 1 || self.blocks().any(|(_, left)| left > Micros::ZERO))
-            && policies.iter().any(|policy| policy.algorithm.has_hours())
+            && policies
+                .iter()
+                .any(|policy| matches!(policy.algorithm, Algorithm::ByHours(_)))
         {
             self.wait_for_all(policies, &mut outcomes);
         }
@@ -248,6 +255,14 @@ impl ScriptReply {
     }
 }
 
+/// Returns whether an outcome has a number that changes with the calendar or the hour.
+pub(super) fn depends_on_a_calendar(algorithm: &Algorithm) -> bool {
+    matches!(
+        algorithm,
+        Algorithm::CalendarWindow(_) | Algorithm::ByHours(_)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -256,7 +271,7 @@ mod tests {
 
     use super::*;
     use crate::opened::Charges;
-    use tower_ratelimit_core::algorithm::{Algorithm, AnchoredWindow};
+    use tower_ratelimit_core::algorithm::AnchoredWindow;
     use tower_ratelimit_core::key::IntoKey;
 
     fn counted(algorithm: impl Into<Algorithm>) -> OpenedPolicy {

@@ -2,6 +2,7 @@ use http::header::{COOKIE, HeaderName};
 
 use tower_ratelimit_core::__internal::or_panic;
 
+use super::header::text_or_bytes;
 use super::{Extractor, Head, IntoKey, Key, KeyOf, Missing, Origin, Read, Secret, Typed};
 use crate::error::ConfigError;
 
@@ -84,7 +85,7 @@ impl Typed for Cookie {
 
 impl Read for Cookie {
     fn read(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        Ok(Key::text_or_bytes(self.bytes(head)?))
+        Ok(text_or_bytes(self.bytes(head)?))
     }
 }
 

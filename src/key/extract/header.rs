@@ -82,9 +82,17 @@ impl Typed for Header {
     }
 }
 
+/// Returns a key that is text if the value is UTF-8, otherwise bytes.
+pub(super) fn text_or_bytes(value: &[u8]) -> Key {
+    match str::from_utf8(value) {
+        Ok(text) => text.into_key(),
+        Err(_) => value.into_key(),
+    }
+}
+
 impl Read for Header {
     fn read(&self, head: &Head<'_>) -> Result<Key, Missing> {
-        Ok(Key::text_or_bytes(self.bytes(head)?))
+        Ok(text_or_bytes(self.bytes(head)?))
     }
 }
 

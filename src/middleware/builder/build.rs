@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 #[cfg(feature = "tonic")]
 use tower_ratelimit_core::__internal::ResolverOf;
-use tower_ratelimit_core::__internal::{Pointless, Scope, find_pointless};
+use tower_ratelimit_core::__internal::{Pointless, Scope};
 
 use super::RateLimitLayerBuilder;
 use crate::advice::warn_of_sharing;
@@ -40,7 +40,7 @@ impl<S> RateLimitLayerBuilder<S> {
             ),
             (
                 "concurrency",
-                |policy| policy.algorithm().limits_concurrency(),
+                |policy| matches!(policy.algorithm(), Algorithm::Concurrency(_)),
                 sees_no_end,
             ),
             ("settle", Policy::<Http>::settles, sees_no_end),
@@ -85,7 +85,7 @@ impl<S> RateLimitLayerBuilder<S> {
             |policy: &&Policy<Http>| !may_change && !planned.contains(policy.name());
         let of_one_limit = self.policies.iter().filter(has_one_limit);
         let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
-        find_pointless(&scopes)
+        Pointless::find(&scopes)
     }
 
     /// Each limit of a plan that can never bind because of another limit of the plan, with the name of the plan.
@@ -111,7 +111,7 @@ impl<S> RateLimitLayerBuilder<S> {
                     Some(Scope { algorithm, ..scope })
                 })
                 .collect();
-            let pointless = find_pointless(&scopes).into_iter();
+            let pointless = Pointless::find(&scopes).into_iter();
             found.extend(pointless.map(|pointless| (plan.name().to_owned(), pointless)));
         }
         found
@@ -172,8 +172,8 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             self.policies.into_iter().map(Policy::split).unzip();
         let is_resolved = self.sources.resolver.is_some();
         let is_no_plan_named = self.sources.plan_of.is_none() && !is_resolved;
-        let limiter = self.limiter.for_layer(is_resolved, is_no_plan_named);
-        let (limiter, policies) = limiter.open_for(policies)?;
+        let said = (is_resolved, is_no_plan_named);
+        let (limiter, policies) = self.limiter.open_for(policies, said)?;
         match (limiter.groups().next(), apart) {
             (Some(group), Some([first, other])) => {
                 let remedy = format!(

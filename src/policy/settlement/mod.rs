@@ -16,7 +16,7 @@ pub(crate) use self::settle::{KnownCosts, ReportedCost};
 pub use self::spend::{Cost, Spend};
 
 use self::estimate::Estimate;
-use super::{Http, OnAbandoned, Policy};
+use super::{Http, Policy};
 use crate::error::ConfigError;
 use crate::key::Head;
 use crate::usage::{Usage, UsageReader};
@@ -139,8 +139,7 @@ impl Policy<Http> {
     /// Returns whether requests are held to their end.
     pub(crate) fn settles(&self) -> bool {
         let settlement = self.reads.settlement();
-        settlement.is_some_and(|settlement| settlement.is_any())
-            || self.rule.if_unsettled() != OnAbandoned::Estimate
+        settlement.is_some_and(|settlement| settlement.is_any()) || self.rule.is_settled()
     }
 
     /// Rejects settling the places of a queue: a request behind has moved up already, or not.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::learning::{Bounds, Learning, NextWindow, Window};
 use super::partitions::Partitions;
-use tower_ratelimit::__internal::{Times, one_in};
+use tower_ratelimit::__internal::Times;
 use tower_ratelimit::factor::{Factor, FactorCell};
 
 /// The shortest window.
@@ -160,7 +160,7 @@ impl SharedCounts {
             return;
         }
         let refused = self.refused();
-        let latency = one_in(10, &new).map(micros);
+        let latency = Times::one_in(10, &new).map(micros);
         let peak = self.peak.swap(self.in_flight(), Ordering::Relaxed);
         let window = Window {
             now,

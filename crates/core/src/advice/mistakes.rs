@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::never_binds::{Pointless, find_pointless};
+use super::never_binds::Pointless;
 use crate::decision::{Names, Outcomes};
 use crate::diagnostics::{Diagnostic, warn_once_of};
 use crate::policy::Policy;
@@ -41,7 +41,7 @@ impl NeverBind {
 
     fn of(policies: &[Policy]) -> Option<Self> {
         let scopes: Vec<_> = policies.iter().map(Policy::scope).collect();
-        let subjects = find_pointless(&scopes);
+        let subjects = Pointless::find(&scopes);
         (!subjects.is_empty()).then(|| Self {
             subjects,
             alike: AtomicU32::new(0),

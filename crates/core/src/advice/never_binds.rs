@@ -33,6 +33,28 @@ pub struct Pointless {
 }
 
 impl Pointless {
+    /// Returns each policy that can never bind because of another.
+    pub fn find(policies: &[Scope<'_>]) -> Vec<Self> {
+        let mut subjects = Vec::new();
+        let policies = policies.get(..MOST_COMPARED).unwrap_or(policies);
+        for (index, policy) in policies.iter().enumerate() {
+            let by = policies.iter().enumerate().find(|(other, stricter)| {
+                let first_of_equals = index < *other && is_pointless(policy, stricter);
+                *other != index
+                    && is_pointless(policy, stricter)
+                    && !(first_of_equals && is_pointless(stricter, policy))
+            });
+            if let Some((_, stricter)) = by {
+                subjects.push(Self {
+                    policy: policy.name.to_owned(),
+                    beside: stricter.name.to_owned(),
+                    follows_load: policy.factor.is_some(),
+                });
+            }
+        }
+        subjects
+    }
+
     /// Returns the name of the policy.
     pub fn policy(&self) -> &str {
         &self.policy
@@ -62,28 +84,6 @@ impl Pointless {
 /// The largest number of policies that are compared. A longer list comes from a program, which makes no
 /// typing errors.
 const MOST_COMPARED: usize = 500;
-
-/// Returns each policy that can never bind because of another.
-pub fn find_pointless(policies: &[Scope<'_>]) -> Vec<Pointless> {
-    let mut subjects = Vec::new();
-    let policies = policies.get(..MOST_COMPARED).unwrap_or(policies);
-    for (index, policy) in policies.iter().enumerate() {
-        let by = policies.iter().enumerate().find(|(other, stricter)| {
-            let first_of_equals = index < *other && is_pointless(policy, stricter);
-            *other != index
-                && is_pointless(policy, stricter)
-                && !(first_of_equals && is_pointless(stricter, policy))
-        });
-        if let Some((_, stricter)) = by {
-            subjects.push(Pointless {
-                policy: policy.name.to_owned(),
-                beside: stricter.name.to_owned(),
-                follows_load: policy.factor.is_some(),
-            });
-        }
-    }
-    subjects
-}
 
 /// Returns whether `policy` is pointless beside `other`.
 fn is_pointless(policy: &Scope<'_>, other: &Scope<'_>) -> bool {
@@ -297,7 +297,7 @@ mod tests {
                 refuses: Keyless::None,
                 on_store_failure: OnStoreFailure::default(),
             };
-            let found = find_pointless(&[scope(0), scope(1)]);
+            let found = Pointless::find(&[scope(0), scope(1)]);
             let found = found.into_iter();
             found
                 .map(|it| (it.subject(), it.follows_load))

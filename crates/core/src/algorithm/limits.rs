@@ -191,9 +191,7 @@ impl Algorithm {
     }
 
     /// Returns whether its limit depends on the hour.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
-    pub fn has_hours(&self) -> bool {
+    pub(crate) fn has_hours(&self) -> bool {
         self.hours().is_some()
     }
 
@@ -235,8 +233,6 @@ impl Algorithm {
     }
 
     /// Returns the algorithm with this limit, or `None` if it cannot have it.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
     pub fn under(&self, limit: Limit) -> Option<Self> {
         if let Self::ByHours(hours) = self {
             return hours.under(limit).map(Self::from);

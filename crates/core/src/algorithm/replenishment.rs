@@ -12,27 +12,18 @@ impl Algorithm {
     }
 
     /// Returns whether it holds requests until their turn.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
-    pub fn shapes(&self) -> bool {
+    pub(crate) fn shapes(&self) -> bool {
         match_kind!(self, kind => kind.shapes(), false)
     }
 
     /// Returns whether requests hold what they take to their end.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn limits_concurrency(&self) -> bool {
+    pub(crate) fn limits_concurrency(&self) -> bool {
         self.replenishment() == Some(Replenishment::OnRelease)
     }
 
     /// Returns whether an outcome has a number that changes with the calendar or the hour.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
-    pub fn depends_on_a_calendar(&self) -> bool {
-        matches!(
-            self.replenishment(),
-            Some(Replenishment::Calendar | Replenishment::ByHours)
-        )
+    pub(crate) fn depends_on_a_calendar(&self) -> bool {
+        matches!(self, Self::CalendarWindow(_) | Self::ByHours(_))
     }
 
     /// Returns whether it drains steadily, at the rate of its quota.

@@ -321,16 +321,12 @@ impl Outcome {
     }
 
     /// [`reset_after`](Self::reset_after) in microseconds.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
-    pub fn reset_micros(&self) -> Micros {
+    pub(crate) fn reset_micros(&self) -> Micros {
         self.reset_after
     }
 
     /// [`delay`](Self::delay) in microseconds.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
-    pub fn delay_micros(&self) -> Micros {
+    pub(crate) fn delay_micros(&self) -> Micros {
         let wait = self.wait.filter(|_| self.allowed);
         wait.map_or(Micros::ZERO, |wait| Micros::new(wait.get()))
     }

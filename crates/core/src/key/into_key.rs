@@ -44,12 +44,14 @@ impl IntoKey for Key {
 }
 
 impl IntoKey for &str {
+    #[inline]
     fn into_key(self) -> Key {
         Key::text(self)
     }
 }
 
 impl IntoKey for &[u8] {
+    #[inline]
     fn into_key(self) -> Key {
         Key::bytes(self)
     }

@@ -163,20 +163,8 @@ impl Key {
         Self::of(Kind::Text, Kind::DigestOfText, text.as_bytes())
     }
 
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn bytes(bytes: &[u8]) -> Self {
+    pub(super) fn bytes(bytes: &[u8]) -> Self {
         Self::of(Kind::Bytes, Kind::DigestOfBytes, bytes)
-    }
-
-    /// Text if it is UTF-8, otherwise bytes.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn text_or_bytes(bytes: &[u8]) -> Self {
-        match str::from_utf8(bytes) {
-            Ok(text) => Self::text(text),
-            Err(_) => Self::bytes(bytes),
-        }
     }
 
     pub(super) fn number(number: u128) -> Self {
@@ -191,10 +179,8 @@ impl Key {
         }
     }
 
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     #[inline]
-    pub fn ipv4(address: Ipv4Addr) -> Self {
+    pub(super) fn ipv4(address: Ipv4Addr) -> Self {
         let octets = address.octets();
         let address = u64::from(u32::from_le_bytes(octets));
         let first = head(Kind::Ipv4, octets.len()) | address << (8 * HEAD);

@@ -71,15 +71,6 @@ impl LimiterBuilder {
 }
 
 impl<S> LimiterBuilder<S> {
-    /// Says how the requests of a layer get their limits: whether a resolver may set them, and whether none names a plan.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn for_layer(mut self, are_resolved: bool, is_no_plan_named: bool) -> Self {
-        self.later.are_resolved = are_resolved;
-        self.later.is_no_plan_named = is_no_plan_named;
-        self
-    }
-
     // For `tower-ratelimit`.
     #[doc(hidden)]
     pub fn its_store(&self) -> &S {
@@ -328,14 +319,17 @@ impl<S: Store> LimiterBuilder<S> {
         self.open(true).map(|(limiter, _)| limiter.erased())
     }
 
-    /// Opens the store for these policies of a layer, which finds those that never bind by itself. Returns them as they are
-    /// stored, too.
+    /// Opens the store for these policies of a layer, which finds those that never bind by itself, and says whether a resolver may set
+    /// the limits of requests, and whether none names a plan. Returns the policies as they are stored, too.
     // For `tower-ratelimit`.
     #[doc(hidden)]
     pub fn open_for(
-        self,
+        mut self,
         policies: Vec<Policy>,
+        (are_resolved, is_no_plan_named): (bool, bool),
     ) -> Result<(Limiter<S::Backend>, Vec<Policy>), ConfigError> {
+        self.later.are_resolved = are_resolved;
+        self.later.is_no_plan_named = is_no_plan_named;
         self.policies(policies).open(false)
     }
 

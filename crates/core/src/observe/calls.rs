@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::recent::Recent;
 use super::snapshot::{Latency, StoreStats};
-use super::times::{Times, one_in};
+use super::times::Times;
 
 /// Counts the calls to a store, and how long they take.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Calls {
                 *count += more;
             }
         }
-        let one_in = |number| -> Option<Duration> { one_in(number, &counts) };
+        let one_in = |number| -> Option<Duration> { Times::one_in(number, &counts) };
         Some(Latency {
             p50: one_in(2)?,
             p99: one_in(100)?,

@@ -31,6 +31,20 @@ impl Times {
         counts.map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
+    /// Returns the time that one in `number` of these took, or longer, or `None` if there are none.
+    pub fn one_in(number: u64, counts: &[u64]) -> Option<Duration> {
+        let all: u64 = counts.iter().sum();
+        let mut left = all.div_ceil(number.max(1));
+        if left == 0 {
+            return None;
+        }
+        let slowest = counts.iter().enumerate().rev().find(|(_, count)| {
+            left = left.saturating_sub(**count);
+            left == 0
+        });
+        Some(Duration::from_micros(end_of(slowest?.0)))
+    }
+
     pub(super) fn forget(&self) {
         for count in &self.0 {
             count.store(0, Ordering::Relaxed);
@@ -42,20 +56,6 @@ impl Default for Times {
     fn default() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
-}
-
-/// Returns the time that one in `number` of these took, or longer, or `None` if there are none.
-pub fn one_in(number: u64, counts: &[u64]) -> Option<Duration> {
-    let all: u64 = counts.iter().sum();
-    let mut left = all.div_ceil(number.max(1));
-    if left == 0 {
-        return None;
-    }
-    let slowest = counts.iter().enumerate().rev().find(|(_, count)| {
-        left = left.saturating_sub(**count);
-        left == 0
-    });
-    Some(Duration::from_micros(end_of(slowest?.0)))
 }
 
 /// Returns the bucket of a time: its number of bits, and the three bits below the first.
@@ -82,12 +82,15 @@ mod tests {
     #[test]
     fn one_in_so_many_takes_longer() {
         let times = Times::default();
-        assert_eq!(one_in(2, &times.counts()), None);
+        assert_eq!(Times::one_in(2, &times.counts()), None);
         for millis in 1..=100 {
             times.note(Duration::from_millis(millis));
         }
         for (number, millis) in [(2, 51.0), (10, 91.0), (100, 100.0)] {
-            let measured = one_in(number, &times.counts()).unwrap().as_secs_f64() * 1e3;
+            let measured = Times::one_in(number, &times.counts())
+                .unwrap()
+                .as_secs_f64()
+                * 1e3;
             assert!(
                 (millis..millis * 1.13).contains(&measured),
                 "{number}: {measured}"

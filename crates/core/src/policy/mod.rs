@@ -263,21 +263,8 @@ impl Policy {
 
     // For `tower-ratelimit`.
     #[doc(hidden)]
-    pub fn is_reserved(&self) -> bool {
-        self.is_settled() || self.algorithm.limits_concurrency()
-    }
-
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
     pub fn has_operations(&self) -> bool {
         self.operations.is_some()
-    }
-
-    /// Returns whether all requests have the same limit.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn has_one_limit(&self) -> bool {
-        !self.has_limits_of_requests() && self.terms.are_none()
     }
 
     /// Returns whether a table or a closure sets limits of requests.
@@ -314,9 +301,7 @@ impl Policy {
     }
 
     /// Returns what a request costs that ends without an answer.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn if_unsettled(&self) -> OnAbandoned {
+    pub(crate) fn if_unsettled(&self) -> OnAbandoned {
         self.unsettled
     }
 
@@ -331,9 +316,7 @@ impl Policy {
     }
 
     /// Returns whether the policy charges anything: an unlimited policy allows everything.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         !matches!(self.algorithm, Algorithm::Unlimited)
     }
 

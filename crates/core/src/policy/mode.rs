@@ -169,9 +169,7 @@ impl Modes {
     }
 
     /// Returns the modes of these policies, for one configuration.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn declared(
+    pub(crate) fn declared(
         &self,
         all: Mode,
         policies: impl Iterator<Item = (String, Mode)>,

@@ -118,13 +118,14 @@ impl Policy {
     // For `tower-ratelimit`.
     #[doc(hidden)]
     pub fn scope(&self) -> Scope<'_> {
+        let may_differ = self.has_several_limits || self.has_limits_of_requests();
         Scope {
             name: &self.name,
             algorithm: &self.algorithm,
             factor: self.factor.as_ref(),
             refuses_none: self.refuses_none(),
             // Limits that differ between requests are unknown here.
-            counts: (!self.has_several_limits && self.terms.are_none()).then(String::new),
+            counts: (!may_differ && self.terms.are_none()).then(String::new),
             is_conditional: false,
             refuses: Keyless::None,
             on_store_failure: self.on_store_failure,

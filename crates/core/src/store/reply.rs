@@ -24,8 +24,6 @@ impl<T> Reply<T> {
     }
 
     /// Maps the answer, once it is there.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
     pub fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> Reply<U>
     where
         T: 'static,

@@ -27,7 +27,7 @@ impl Terms {
     pub(crate) fn of(algorithm: &Algorithm, life: Micros) -> Option<Self> {
         let (_, frame, slots) = algorithm.frame();
         let (bin, drains) = match algorithm.replenishment()? {
-            _ if algorithm.shapes() => return None,
+            _ if matches!(algorithm, Algorithm::LeakyQueue(_)) => return None,
             Replenishment::Aligned | Replenishment::Anchored => (algorithm.period()?, false),
             Replenishment::Slots => (algorithm.period()? / slots.unwrap_or(1).max(1), false),
             Replenishment::Interval => (frame?, false),

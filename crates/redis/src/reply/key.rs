@@ -1,6 +1,7 @@
 //! What the reply tells of one key.
 
 use super::KeyReply;
+use super::depends_on_a_calendar;
 use crate::lease::{Grant, Leased, LeasedRequest};
 use crate::opened::OpenedPolicy;
 use tower_ratelimit_core::__internal::Allotment;
@@ -61,7 +62,7 @@ impl KeyReply {
             self.blocked
         } else if ends_together {
             // No charge moves the end of an open window.
-            let end = self.outcome(counted, Micros::ZERO).reset_micros();
+            let end = Micros::from(self.outcome(counted, Micros::ZERO).reset_after());
             if self.denies() || end <= announced {
                 end
             } else {
@@ -142,7 +143,7 @@ impl KeyReply {
     pub(super) fn outlook(&self, counted: &OpenedPolicy) -> Option<KeyOutlook> {
         if self.leased.is_some()
             || self.allotment.is_some()
-            || counted.algorithm.limits_concurrency()
+            || matches!(counted.algorithm, Algorithm::Concurrency(_))
         {
             return None;
         }
@@ -182,7 +183,7 @@ impl KeyReply {
         let own = self.own_algorithm(counted);
         let algorithm = own.as_ref().unwrap_or(&counted.algorithm);
         // A request that fits now need not fit at a later hour.
-        let fits = self.fits && (later == Micros::ZERO || !algorithm.depends_on_a_calendar());
+        let fits = self.fits && (later == Micros::ZERO || !depends_on_a_calendar(algorithm));
         let mut outcome = match &self.leased {
             None => algorithm.outcome(state, at, cost, fits),
             Some(leased) => {

@@ -325,7 +325,7 @@ impl Read for ClientIp {
         {
             let address = *peer.ip();
             warn_of_untrusted_proxy(address.into(), head.headers());
-            return Ok(Key::ipv4(address));
+            return Ok(address.into_key());
         }
         self.read_any(head)
     }

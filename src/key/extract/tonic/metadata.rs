@@ -8,7 +8,10 @@ use http::header::{HeaderName, InvalidHeaderName};
 use tower_ratelimit_core::__internal::or_panic;
 
 use crate::error::ConfigError;
-use crate::key::extract::{Extractor, Head, Key, KeyOf, Missing, Origin, Read, Typed, credentials};
+use crate::key::extract::header::text_or_bytes;
+use crate::key::extract::{
+    Extractor, Head, IntoKey, Key, KeyOf, Missing, Origin, Read, Typed, credentials,
+};
 
 /// The value of a metadata key of a call. If there are several values, the first counts.
 ///
@@ -66,9 +69,9 @@ impl Metadata {
 
     fn key(&self, value: &[u8]) -> Key {
         if self.is_binary() {
-            Key::bytes(value)
+            value.into_key()
         } else {
-            Key::text_or_bytes(value)
+            text_or_bytes(value)
         }
     }
 }

@@ -102,13 +102,6 @@ impl Penalty {
         self.refusals
     }
 
-    /// Returns whether a refusal during a block begins it again.
-    // For `tower-ratelimit-redis`.
-    #[doc(hidden)]
-    pub fn is_extended(&self) -> bool {
-        self.is_extended
-    }
-
     /// Returns the length of a block of a key that has had this many blocks.
     fn length(&self, blocks: u32) -> Micros {
         let most = self.most();
