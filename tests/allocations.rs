@@ -1,7 +1,5 @@
 //! The number of allocations of a decision and of a response.
 
-#![cfg(feature = "axum")]
-
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
@@ -18,9 +16,7 @@ use tower_ratelimit::policy::{Fair, Settle};
 use tower_ratelimit::{
     Algorithm, Concurrency, Limiter, LocalLimiter, Policy, RateLimitLayer, TokenBucket, key,
 };
-#[cfg(feature = "redis")]
 use tower_ratelimit::{RedisStore, store::Lease};
-#[cfg(feature = "redis")]
 use tower_ratelimit_testing::servers::redis::Server;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -82,7 +78,6 @@ fn slots_of_a_thousand_tenants_allocate_nothing() {
 }
 
 /// A leasing node decides by itself while it has units.
-#[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_request_whose_unit_is_leased_allocates_nothing() {
     let server = Server::start(&[]);

@@ -61,7 +61,6 @@ fn a_wrong_quota_hides_no_mistake_in_the_limits_that_stand_in_its_place() {
     assert_eq!(settings(text), wrong);
 }
 
-#[cfg(feature = "calendar")]
 #[test]
 fn a_wrong_quota_hides_no_mistake_in_the_hours() {
     let text = "[policies.a]\nkey = \"global\"\nquota = \"10/fortnight\"\n[policies.a.hours]\nzone = \"Europe/Lodnon\"\n\
@@ -130,7 +129,6 @@ fn each_field_of_a_table_is_read_although_another_is_wrong() {
     );
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn each_field_of_a_store_is_read_although_another_is_wrong() {
     let text = "[policies.a]\nquota = \"5/minute\"\nkey = \"global\"\n[store]\nredis = 5\nprefix = 5\ndeadline = 5\n\

@@ -211,7 +211,6 @@ fn what_a_queue_does_not_go_with_is_told_with_its_line() {
     );
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn a_queue_is_divided_in_this_process_alone() {
     let told = mistakes(&format!(
@@ -224,7 +223,6 @@ fn a_queue_is_divided_in_this_process_alone() {
     );
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn a_store_in_redis_divides_limits_as_well() {
     for text in [FAIR, SLOTS] {

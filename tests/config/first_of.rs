@@ -182,7 +182,6 @@ fn what_does_not_go_with_a_group_is_refused_where_it_stands() {
     assert!(told[0].contains("policies.credits.adapt"), "{told:#?}");
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn leases_and_different_slots_of_a_cluster_are_refused() {
     let store = |table: &str| format!("[store]\n{table}\n{SPEND}");

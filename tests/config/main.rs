@@ -22,11 +22,9 @@ mod folder;
 mod following;
 mod formats;
 mod fuzzed;
-#[cfg(feature = "calendar")]
 mod hours;
 mod in_line;
 mod known_bugs;
-#[cfg(feature = "tracing")]
 mod logged;
 mod meaning;
 mod memory;
@@ -40,7 +38,6 @@ mod reload;
 mod replay;
 mod scene;
 mod schema;
-#[cfg(feature = "tracing")]
 mod secrets;
 mod shadow;
 mod tables;
@@ -48,5 +45,4 @@ mod terms;
 mod trees;
 mod warnings;
 mod wrong_files;
-#[cfg(feature = "calendar")]
 mod zone_data;

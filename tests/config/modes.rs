@@ -206,7 +206,6 @@ fn a_policy_in_shadow_lets_no_request_wait() {
 }
 
 /// A server that accepts connections and never answers.
-#[cfg(feature = "redis")]
 #[test]
 fn a_layer_is_switched_off_at_once_while_its_store_hangs() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -234,7 +233,6 @@ fn a_layer_is_switched_off_at_once_while_its_store_hangs() {
 }
 
 /// The reload asks the store nothing.
-#[cfg(feature = "redis")]
 #[test]
 fn a_file_that_switches_all_off_is_in_force_while_the_store_hangs() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();

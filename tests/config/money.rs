@@ -142,7 +142,6 @@ fn a_budget_is_told_in_money() {
             "budget = \"1000000/day\"\nunit = 1e-2",
             "anchored-window 100000000/day, 1000000.00 in units of 0.01",
         ),
-        #[cfg(feature = "calendar")]
         (
             "budget = \"250.00\"\nalgorithm = \"calendar-month\"\nzone = \"Europe/Berlin\"",
             "calendar-month 250000000 zone Europe/Berlin, 250.00 in units of 0.000001",
@@ -182,7 +181,6 @@ fn limits_in_place_of_a_budget_are_money_too() {
     assert_eq!(says("PUT", "joe", "pro"), "3.00 in units of 0.000001");
 }
 
-#[cfg(feature = "calendar")]
 #[test]
 fn limits_at_certain_hours_are_money_too() {
     let text = spend(&format!(
@@ -304,7 +302,6 @@ fn mistakes_in_money_are_told_with_their_lines() {
     assert_eq!(unpriced, expected);
 }
 
-#[cfg(feature = "calendar")]
 #[test]
 fn a_budget_of_a_calendar_has_no_period_of_its_own() {
     let of_month = |says: &str| {

@@ -112,7 +112,6 @@ fn every_example_of_the_documentation_is_valid() {
 }
 
 /// With the functions that the pages name.
-#[cfg(feature = "calendar")]
 #[test]
 fn every_example_of_the_documentation_is_read_without_a_warning() {
     use std::convert::Infallible;

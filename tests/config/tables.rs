@@ -70,7 +70,6 @@ fn responses_have_the_decision_if_the_file_says_so() {
     )));
 }
 
-#[cfg(feature = "tonic")]
 #[test]
 fn calls_are_refused_as_the_file_says() {
     let refused = |grpc: &str| {

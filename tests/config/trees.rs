@@ -591,7 +591,6 @@ fn a_guarantee_that_cannot_be_kept_is_told_with_its_line() {
     );
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn a_store_in_redis_keeps_guarantees_as_well() {
     let text = format!("{GUARANTEED}\n[store]\nredis = \"redis://127.0.0.1:1\"\n");

@@ -8,7 +8,6 @@ fn warnings(config: &Config) -> Vec<String> {
     config.warnings().iter().map(ToString::to_string).collect()
 }
 
-#[cfg(feature = "redis")]
 #[test]
 fn the_url_of_a_store_that_stands_in_the_file_is_told_and_not_shown() {
     let of = |store: &str| {

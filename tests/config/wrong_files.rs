@@ -107,7 +107,6 @@ fn of_a_policy() {
     }
 }
 
-#[cfg(feature = "calendar")]
 #[test]
 fn of_a_calendar() {
     let wrong: &[(&str, ExpectedMistakes)] = &[

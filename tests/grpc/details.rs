@@ -99,7 +99,6 @@ async fn a_wait_is_told_to_the_microsecond() {
 }
 
 /// February has 28 days in 2026, and the longest month has 31.
-#[cfg(feature = "calendar")]
 #[tokio::test]
 async fn the_length_of_the_present_month_is_told() {
     let (clock, store) = still();

@@ -74,7 +74,6 @@ fn a_refusal_is_429_where_that_is_chosen() {
     assert!(refused.text().contains(r#""status":429"#));
 }
 
-#[cfg(feature = "tonic")]
 #[test]
 fn a_call_of_grpc_without_a_slot_is_unavailable() {
     let concurrency = of(1);

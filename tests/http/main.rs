@@ -1,20 +1,15 @@
 //! The layer in HTTP services: its place, the requests that it reads, its responses, and that the responses are true.
 
-#![cfg(all(feature = "axum", feature = "tracing"))]
-
 #[path = "../support/mod.rs"]
 mod support;
 
 mod adaptive_concurrency;
-#[cfg(feature = "ops")]
 mod admin;
 mod arrivals;
 mod axum;
 mod blocked;
 mod bodies;
-#[cfg(feature = "calendar")]
 mod calendars;
-#[cfg(feature = "client")]
 mod client;
 mod combinators;
 mod concurrency;
@@ -74,7 +69,6 @@ mod trees;
 mod truth;
 mod unannounced;
 mod unix_socket;
-#[cfg(feature = "usage")]
 mod usage;
 mod vacancies;
 mod waiting;

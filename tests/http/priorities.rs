@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::{Request, StatusCode};
-#[cfg(feature = "calendar")]
 use tower_ratelimit::algorithm::{HourlyLimit, Hours};
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
@@ -66,7 +65,6 @@ fn low_priority_is_told_the_limit_without_the_reserve_and_waits_for_that() {
     assert_eq!(ask(&service, export()).status, 200);
 }
 
-#[cfg(feature = "calendar")]
 #[test]
 fn low_priority_leaves_the_reserve_of_the_limit_of_the_hour() {
     let of_the_hour: [(HourlyLimit, u32); 4] = [

@@ -277,7 +277,6 @@ async fn a_wait() {
     assert_eq!(counts, [Some(SENT), None, None]);
 }
 
-#[cfg(feature = "calendar")]
 #[tokio::test(start_paused = true)]
 async fn hours() {
     let hours = tower_ratelimit::Hours::in_zone("UTC").unwrap();

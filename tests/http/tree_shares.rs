@@ -171,7 +171,6 @@ async fn a_share_follows_what_a_resolver_finds() {
     }
 }
 
-#[cfg(feature = "calendar")]
 #[test]
 fn the_hours_of_the_level_above_hold_for_its_share() {
     use tower_ratelimit::Hours;

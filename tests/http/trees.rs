@@ -520,7 +520,6 @@ fn a_level_may_bound_what_is_in_flight() {
     assert_eq!(refused_by(&ask(&service, of(&["acme", "a"]))), ["spend.0"]);
 }
 
-#[cfg(feature = "calendar")]
 #[test]
 fn a_level_may_have_hours() {
     let hours = tower_ratelimit::Hours::in_zone("UTC").unwrap();

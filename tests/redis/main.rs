@@ -6,7 +6,6 @@ mod support;
 mod agreement;
 mod answer_time;
 mod apart;
-#[cfg(feature = "calendar")]
 mod calendars;
 mod connecting;
 mod counted_nodes;
@@ -20,7 +19,6 @@ mod fair;
 mod fair_slots;
 mod frozen;
 mod guaranteed;
-#[cfg(feature = "calendar")]
 mod hours;
 mod idle;
 mod keys;
@@ -41,7 +39,6 @@ mod silence;
 mod slots;
 mod stand_in;
 mod switch;
-#[cfg(feature = "redis-tls")]
 mod tls;
 mod trees;
 mod unknown_outcome;

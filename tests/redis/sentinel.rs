@@ -369,7 +369,6 @@ async fn a_server_that_is_taken_for_a_sentinel_is_a_misconfiguration() {
     assert!(said.contains("unknown command"), "{said}");
 }
 
-#[cfg(feature = "redis-tls")]
 #[tokio::test]
 async fn the_master_is_talked_to_through_tls_if_its_address_says_so() {
     // A setting that exists already stays.

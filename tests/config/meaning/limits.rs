@@ -39,7 +39,6 @@ fn a_quota_is_an_anchored_window_unless_the_file_says_otherwise() {
     }
 }
 
-#[cfg(feature = "calendar")]
 #[test]
 fn a_calendar_window_is_written_as_text() {
     let config = config(

@@ -13,7 +13,6 @@ use tower_ratelimit_ops::admin::{self, Access, Handle};
 
 use crate::admin::{HERE, ask, send, told};
 
-#[cfg(feature = "config")]
 #[tokio::test]
 async fn the_differences_of_a_file_in_shadow_are_told() {
     use tower_ratelimit_config::Config;

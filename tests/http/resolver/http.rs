@@ -126,7 +126,6 @@ async fn a_request_whose_plan_is_not_known_gets_503_by_choice() {
 }
 
 /// An interceptor answers at once.
-#[cfg(feature = "tonic")]
 #[tokio::test(start_paused = true)]
 async fn an_interceptor_has_what_is_known_and_begins_a_lookup() {
     use tonic::service::Interceptor;

@@ -5,10 +5,8 @@
 mod http;
 mod invalidating;
 mod limits;
-#[cfg(feature = "tracing")]
 mod logged;
 mod lookups;
-#[cfg(feature = "calendar")]
 mod precedence;
 mod random;
 mod scene;

@@ -43,7 +43,6 @@ async fn send(layer: &Layered, mail: Mail) -> ServiceResult {
 }
 
 /// Asks a layer whose own resolver finds the limits.
-#[cfg(feature = "tracing")]
 pub(crate) async fn asks(
     limiter: Limiter,
     resolver: &tower_ratelimit::plan::Resolver<String>,

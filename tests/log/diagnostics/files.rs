@@ -1,7 +1,5 @@
 //! Mistakes that stand in a file of limits: the log tells its reader what to write there.
 
-#![cfg(all(feature = "config", feature = "redis"))]
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 

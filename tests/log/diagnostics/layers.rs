@@ -133,7 +133,6 @@ fn a_response_that_does_not_tell_its_cost_is_warned_of() {
     assert_warns_once(&lines, "TRL025", "policy \"cost that is untold\"");
 }
 
-#[cfg(feature = "usage")]
 #[test]
 fn a_usage_that_cannot_be_read_is_warned_of() {
     let unread = Policy::new("usage that is unread", FixedWindow::per_hour(100))
@@ -153,7 +152,6 @@ fn a_usage_that_cannot_be_read_is_warned_of() {
 }
 
 /// A service may name any number of models. The first without a price is told.
-#[cfg(feature = "usage")]
 #[test]
 fn a_model_without_a_price_is_warned_of_by_its_name() {
     use tower_ratelimit::usage::{self, Money, Price, Prices};

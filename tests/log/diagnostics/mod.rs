@@ -3,8 +3,6 @@
 //! In a process of their own, because each diagnostic is logged once per process. There is one test for each
 //! diagnostic.
 
-#![cfg(all(feature = "axum", feature = "tracing"))]
-
 mod files;
 mod keys;
 mod layers;

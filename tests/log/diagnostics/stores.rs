@@ -119,7 +119,6 @@ fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
         r#"policy "link", query parameter access_token"#,
     );
 
-    #[cfg(feature = "tonic")]
     {
         let lines = logged_of_shared("call", key::metadata("authorization"));
         assert_warns_once(&lines, "TRL015", r#"policy "call", header authorization"#);
@@ -227,7 +226,6 @@ fn a_settlement_that_is_lost_is_warned_of_once_and_counted() {
 
 /// Each of these policies calls Redis for every request, though the store leases. There is no server, because the
 /// store connects later.
-#[cfg(feature = "redis")]
 #[test]
 fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
     use tower_ratelimit::factor::FactorCell;

@@ -21,7 +21,6 @@ mod asking;
 mod example;
 mod failures;
 mod far;
-#[cfg(feature = "config")]
 mod from_file;
 mod off;
 mod processes;
