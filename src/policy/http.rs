@@ -292,9 +292,7 @@ impl Policy<Http> {
     }
 
     /// Prepares the policy for requests of a log: see [`Logged`].
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn for_a_log(mut self) -> Self {
+    pub(crate) fn for_a_log(mut self) -> Self {
         let Http { key, cost, .. } = &mut self.reads;
         *key = Arc::new(OrLogged(Arc::clone(key)));
         let own = cost.take();

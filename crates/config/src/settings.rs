@@ -592,23 +592,21 @@ fn warn_of_pointless(
     if !groups.is_empty() {
         return;
     }
-    let of_policies = layer.pointless();
-    if !of_policies.is_empty() {
-        let limits = policies.iter();
-        let limits = limits.filter_map(|(name, table)| Some((name.as_str(), limit_of(table)?)));
-        let limits: HashMap<&str, &At<'_>> = limits.collect();
-        for pointless in of_policies {
-            warn_of_one(&pointless, |name| limits.get(name).copied());
-        }
+    let all = layer.pointless();
+    if all.is_empty() {
+        return;
     }
-    let in_plans = layer.pointless_in_plans();
-    if !in_plans.is_empty() {
-        let plans = root.get("plans").into_iter().flat_map(At::fields);
-        let plans = plans.map(|(name, at)| (name, at.fields().into_iter().collect()));
-        let plans: HashMap<&str, HashMap<&str, At<'_>>> = plans.collect();
-        for (plan, pointless) in in_plans {
-            warn_of_one(&pointless, |name| plans.get(plan.as_str())?.get(name));
-        }
+    let limits = policies.iter();
+    let limits = limits.filter_map(|(name, table)| Some((name.as_str(), limit_of(table)?)));
+    let limits: HashMap<&str, &At<'_>> = limits.collect();
+    let plans = root.get("plans").into_iter().flat_map(At::fields);
+    let plans = plans.map(|(name, at)| (name, at.fields().into_iter().collect()));
+    let plans: HashMap<&str, HashMap<&str, At<'_>>> = plans.collect();
+    for pointless in all {
+        warn_of_one(&pointless, |name| match pointless.plan() {
+            None => limits.get(name).copied(),
+            Some(plan) => plans.get(plan)?.get(name),
+        });
     }
 }
 

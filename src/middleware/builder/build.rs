@@ -1,18 +1,16 @@
 //! Checks the options of a layer, and builds its enforcer.
 
-use std::collections::HashMap;
-
+use tower_ratelimit_core::__internal::Pointless;
 #[cfg(feature = "tonic")]
 use tower_ratelimit_core::__internal::ResolverOf;
-use tower_ratelimit_core::__internal::{Pointless, Scope};
 
 use super::RateLimitLayerBuilder;
 use crate::advice::warn_of_sharing;
+#[cfg(feature = "tonic")]
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::middleware::RateLimitLayer;
 use crate::middleware::enforcer::Enforcer;
-use crate::plan::Plans;
 use crate::policy::{Http, Policy};
 use crate::response::Answers;
 use crate::store::{Payers, Store};
@@ -66,55 +64,13 @@ impl<S> RateLimitLayerBuilder<S> {
 }
 
 impl<S> RateLimitLayerBuilder<S> {
-    /// Each policy of one limit that can never bind because of another.
+    /// Each policy of one limit, and each limit of a plan, that can never bind because of another.
     // For `tower-ratelimit-config`.
     #[doc(hidden)]
     pub fn pointless(&self) -> Vec<Pointless> {
-        let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();
-        let planned = self.limiter.its_plans().map(Plans::policies);
-        let mut planned = planned.unwrap_or_default();
-        for policy in &self.policies {
-            // The limit of a level may be a share of one that plans set.
-            if let Some(above) = policy.as_ref().above()
-                && planned.contains(above)
-            {
-                planned.insert(policy.name());
-            }
-        }
-        let has_one_limit =
-            |policy: &&Policy<Http>| !may_change && !planned.contains(policy.name());
-        let of_one_limit = self.policies.iter().filter(has_one_limit);
-        let scopes: Vec<_> = of_one_limit.map(Policy::<Http>::scope).collect();
-        Pointless::find(&scopes)
-    }
-
-    /// Each limit of a plan that can never bind because of another limit of the plan, with the name of the plan.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn pointless_in_plans(&self) -> Vec<(String, Pointless)> {
-        let may_change = self.sources.resolver.is_some() || self.limiter.is_adjustable();
-        let plans = self.limiter.its_plans().filter(|_| !may_change);
-        let policies = self.policies.iter().map(|policy| (policy.name(), policy));
-        let policies: HashMap<&str, &Policy<Http>> = policies.collect();
-        let mut found = Vec::new();
-        for plan in plans.into_iter().flat_map(Plans::each) {
-            let scopes: Vec<_> = plan
-                .limits()
-                .iter()
-                .filter_map(|(name, algorithm)| {
-                    let policy = policies.get(name.as_str())?;
-                    if matches!(policy.algorithm(), Algorithm::ByHours(_)) {
-                        // The hours change the limits of plans too.
-                        return None;
-                    }
-                    let scope = policy.scope();
-                    Some(Scope { algorithm, ..scope })
-                })
-                .collect();
-            let pointless = Pointless::find(&scopes).into_iter();
-            found.extend(pointless.map(|pointless| (plan.name().to_owned(), pointless)));
-        }
-        found
+        let scopes: Vec<_> = self.policies.iter().map(Policy::<Http>::scope).collect();
+        let is_resolved = self.sources.resolver.is_some();
+        self.limiter.pointless(&scopes, is_resolved)
     }
 }
 
@@ -184,7 +140,10 @@ impl<S: Store> RateLimitLayerBuilder<S> {
             }
             (Some(_), None) => {}
             // Of policies of which one pays, the laxest may be the last resort.
-            (None, _) => pointless.iter().for_each(Pointless::warn),
+            (None, _) => {
+                let of_policies = pointless.iter().filter(|it| it.plan().is_none());
+                of_policies.for_each(Pointless::warn);
+            }
         }
         let answers = Answers::new(self.answers, &policies);
         let mut enforcer = Enforcer::new(&policies, readers, limiter.erased(), answers);

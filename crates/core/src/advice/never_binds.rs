@@ -27,6 +27,8 @@ const HIDDEN: Diagnostic = Diagnostic::new(
 /// A policy that can never bind because of another, and that other.
 #[derive(Clone, Debug)]
 pub struct Pointless {
+    /// The plan that has both limits.
+    plan: Option<String>,
     policy: String,
     beside: String,
     follows_load: bool,
@@ -34,7 +36,7 @@ pub struct Pointless {
 
 impl Pointless {
     /// Returns each policy that can never bind because of another.
-    pub fn find(policies: &[Scope<'_>]) -> Vec<Self> {
+    pub(crate) fn find(policies: &[Scope<'_>]) -> Vec<Self> {
         let mut subjects = Vec::new();
         let policies = policies.get(..MOST_COMPARED).unwrap_or(policies);
         for (index, policy) in policies.iter().enumerate() {
@@ -46,6 +48,7 @@ impl Pointless {
             });
             if let Some((_, stricter)) = by {
                 subjects.push(Self {
+                    plan: None,
                     policy: policy.name.to_owned(),
                     beside: stricter.name.to_owned(),
                     follows_load: policy.factor.is_some(),
@@ -53,6 +56,18 @@ impl Pointless {
             }
         }
         subjects
+    }
+
+    pub(crate) fn in_plan(self, plan: &str) -> Self {
+        Self {
+            plan: Some(plan.to_owned()),
+            ..self
+        }
+    }
+
+    /// Returns the name of the plan, if both are limits of one.
+    pub fn plan(&self) -> Option<&str> {
+        self.plan.as_deref()
     }
 
     /// Returns the name of the policy.
@@ -289,6 +304,7 @@ mod tests {
             let algorithms = [lenient, strict].map(|text| text.parse::<Algorithm>().unwrap());
             let scope = |place: usize| Scope {
                 name: ["api", "fixed"][place],
+                above: None,
                 algorithm: &algorithms[place],
                 factor: adaptive[place].then_some(&cell),
                 refuses_none: false,

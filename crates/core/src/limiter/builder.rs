@@ -24,9 +24,9 @@ pub struct LimiterBuilder<S = MemoryStore> {
     groups: Vec<FirstOf>,
     /// The names of those in which the next members take what an answer costs beyond the room of one.
     spilling: Vec<String>,
-    plans: Option<Plans>,
+    pub(super) plans: Option<Plans>,
     sources: Sources<Key>,
-    later: LaterLimits,
+    pub(super) later: LaterLimits,
     store: S,
     nodes: u32,
     wait_places: u32,
@@ -75,18 +75,6 @@ impl<S> LimiterBuilder<S> {
     #[doc(hidden)]
     pub fn its_store(&self) -> &S {
         &self.store
-    }
-
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn its_plans(&self) -> Option<&Plans> {
-        self.plans.as_ref()
-    }
-
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn is_adjustable(&self) -> bool {
-        self.later.is_adjustable
     }
 }
 

@@ -21,6 +21,7 @@ mod monitored;
 mod named;
 mod on_drop;
 mod overriding;
+mod pointless;
 pub(crate) mod policies;
 mod prices;
 mod queueing;

@@ -72,9 +72,7 @@ impl Plan {
     }
 
     /// Returns the policies that the plan mentions, each with its limit.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn limits(&self) -> &[(String, Algorithm)] {
+    pub(crate) fn limits(&self) -> &[(String, Algorithm)] {
         &self.limits
     }
 }
@@ -112,9 +110,7 @@ impl Plans {
         }
     }
 
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn each(&self) -> impl Iterator<Item = &Plan> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Plan> {
         self.plans.iter()
     }
 
@@ -185,9 +181,7 @@ impl Plans {
     }
 
     /// Returns the names of the policies that a plan mentions.
-    // For `tower-ratelimit`.
-    #[doc(hidden)]
-    pub fn policies(&self) -> HashSet<&str> {
+    pub(crate) fn policies(&self) -> HashSet<&str> {
         let limits = self.plans.iter().flat_map(|plan| &plan.limits);
         limits.map(|(policy, _)| policy.as_str()).collect()
     }

@@ -9,6 +9,8 @@ use crate::factor::{Factor, FactorCell};
 pub struct Scope<'a> {
     /// The name of the policy.
     pub name: &'a str,
+    /// The name of the policy above it in its tree.
+    pub above: Option<&'a str>,
     /// Its limit.
     pub algorithm: &'a Algorithm,
     /// The share of its limit that is in force.

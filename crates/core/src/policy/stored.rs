@@ -121,6 +121,7 @@ impl Policy {
         let may_differ = self.has_several_limits || self.has_limits_of_requests();
         Scope {
             name: &self.name,
+            above: self.above(),
             algorithm: &self.algorithm,
             factor: self.factor.as_ref(),
             refuses_none: self.refuses_none(),
