@@ -130,6 +130,25 @@ fn what_only_other_crates_use_is_short() {
 }
 
 #[test]
+fn the_map_says_what_they_are_for() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, section) = map.split_once("### Hidden").unwrap();
+    for (name, (_, number)) in ["core", "root", "config"].into_iter().zip(ITEMS) {
+        let rows = section.lines().take_while(|line| !line.starts_with("## "));
+        let rows = rows.filter_map(|row| {
+            row.strip_prefix("| ")?
+                .strip_prefix(name)?
+                .split('|')
+                .nth(1)
+        });
+        let told: usize = rows
+            .map(|items| items.trim().parse::<usize>().unwrap())
+            .sum();
+        assert_eq!(told, number, "{name}");
+    }
+}
+
+#[test]
 fn other_crates_use_each_name() {
     for (folder, _) in ITEMS {
         let words = words_outside(folder);
