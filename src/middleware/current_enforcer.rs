@@ -91,6 +91,14 @@ impl CurrentEnforcer {
         self.with(|enforcer| enforcer.look_ahead(request, body))
     }
 
+    /// Returns the shadow beside the enforcer in force.
+    pub(super) fn shadow(&self) -> Option<Arc<Shadow>> {
+        match self {
+            Self::One(_) => None,
+            Self::Newest(newest) => newest.in_force.load().shadow.clone(),
+        }
+    }
+
     /// Calls `act` with the enforcer in force.
     pub(super) fn with<R>(&self, act: impl FnOnce(&Arc<Enforcer>) -> R) -> R {
         match self {

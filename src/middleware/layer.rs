@@ -189,20 +189,25 @@ impl RateLimitLayer {
     /// # }
     /// ```
     pub fn replaceable(self) -> (Self, Swap) {
-        self.replaceable_beside(None)
-    }
-
-    /// The same, with a shadow beside it.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn replaceable_beside(self, shadow: Option<Arc<Shadow>>) -> (Self, Swap) {
-        let newest = self
-            .current
-            .with(|enforcer| Arc::new(Newest::new(enforcer, shadow)));
+        let newest = self.newest(self.current.shadow());
         let layer = Self {
             current: CurrentEnforcer::Newest(Arc::clone(&newest)),
         };
         (layer, Swap { newest })
+    }
+
+    /// Returns the layer with this shadow beside it.
+    // For `tower-ratelimit-config`.
+    #[doc(hidden)]
+    pub fn beside(self, shadow: Arc<Shadow>) -> Self {
+        Self {
+            current: CurrentEnforcer::Newest(self.newest(Some(shadow))),
+        }
+    }
+
+    fn newest(&self, shadow: Option<Arc<Shadow>>) -> Arc<Newest> {
+        let newest = self.current.with(|enforcer| Newest::new(enforcer, shadow));
+        Arc::new(newest)
     }
 }
 
@@ -215,20 +220,10 @@ pub struct Swap {
 impl Swap {
     /// Lets requests that come from now on be decided as this layer decides. Requests in flight end as they began.
     ///
-    /// Counters go on. What was used stays used if both layers are over the same store. Returns a layer with the previous
-    /// limits.
+    /// Counters go on. What was used stays used if both layers are over the same store. A file in shadow beside the layer comes along.
+    /// Returns a layer with the previous limits.
     pub fn put(&self, layer: &RateLimitLayer) -> RateLimitLayer {
-        self.put_beside(layer, None)
-    }
-
-    /// The same, with a shadow beside it.
-    // For `tower-ratelimit-config`.
-    #[doc(hidden)]
-    pub fn put_beside(
-        &self,
-        layer: &RateLimitLayer,
-        shadow: Option<Arc<Shadow>>,
-    ) -> RateLimitLayer {
+        let shadow = layer.current.shadow();
         let before = layer.current.with(|enforcer| {
             enforcer.suppress_rebuild_warning();
             self.newest.put(enforcer, shadow)

@@ -163,6 +163,21 @@ fn a_request_that_it_would_refuse_is_marked_for_the_handler() {
 }
 
 #[test]
+fn it_comes_along_when_its_layer_is_made_replaceable_and_when_it_is_put() {
+    let (folder, _) = both("along", &live(9), &policy("b", 1));
+    let config = Config::read(folder.file()).unwrap();
+    let (layer, _swap) = config.layer().unwrap().replaceable();
+    assert!(found(&layer).is_none());
+    assert!(found(&layer).unwrap().would_refuse);
+
+    let alone: Config = policy("a", 9).parse().unwrap();
+    let (layer, swap) = alone.layer().unwrap().replaceable();
+    assert!(found(&layer).is_none());
+    swap.put(&config.layer().unwrap());
+    assert!(found(&layer).unwrap().would_refuse);
+}
+
+#[test]
 fn lists_and_missing_keys_are_compared_too() {
     let denies = format!(
         "[lists]\nallow = {{ path = \"/free\" }}\ndeny = {{ path = \"/gone\" }}\n{}",

@@ -380,7 +380,7 @@ impl Config {
     fn with_shadow(&self, layer: RateLimitLayer) -> RateLimitLayer {
         match &self.shadow {
             None => layer,
-            Some(file) => layer.replaceable_beside(Some(file.shadow())).0,
+            Some(file) => layer.beside(file.shadow()),
         }
     }
 

@@ -106,8 +106,7 @@ impl Config {
             let remedy = "name a regular file, since a pipe cannot be read again";
             return Err(ConfigError::quoting("watch", &path, remedy));
         }
-        let shadow = self.shadow.as_ref().map(|file| file.shadow());
-        let (layer, swap) = self.live_layer()?.replaceable_beside(shadow);
+        let (layer, swap) = self.layer()?.replaceable();
         let status = Status::first(origin.sha256);
         status.show_in(&swap);
         let maybe = Arc::new(Notify::new());
@@ -238,7 +237,7 @@ impl FileInForce {
             // A state is found by the name of its policy, in the store that is in use.
             .map(|next| next.over_the_store_of(&now))
             .and_then(|next| next.beside(&builder, &self.path, now.shadow.as_ref()));
-        let built = next.and_then(|next| match next.live_layer() {
+        let built = next.and_then(|next| match next.layer() {
             Ok(layer) => Ok((next, layer)),
             Err(error) => Err(next.refused(&error)),
         });
@@ -254,8 +253,7 @@ impl FileInForce {
                 // The same bytes may have another meaning, because zone data changes too.
                 if let Some(sha256) = sha256 {
                     // A policy that comes back finds what it has used.
-                    let shadow = next.shadow.as_ref().map(|file| file.shadow());
-                    let before = self.swap.put_beside(&layer, shadow);
+                    let before = self.swap.put(&layer);
                     let (was, is) = (&now.settings.states, &next.settings.states);
                     let at = std::time::Instant::now();
                     reloads.departed.leave(was, is, &before, at);
