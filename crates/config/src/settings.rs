@@ -500,7 +500,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             .and_then(load::followed),
         adapt,
         concurrency,
-        headers: at.walk.take_headers().into_iter().collect(),
+        headers: at.walk.take_headers().into(),
         cookies: at.walk.take_cookies().into(),
         query_fields: at.walk.take_query_fields().into(),
         groups,

@@ -139,9 +139,11 @@ impl<'w> Walk<'w> {
         self.limits.take()
     }
 
-    /// Takes the headers that the file reads.
-    pub(super) fn take_headers(&self) -> HashSet<HeaderName> {
-        self.headers.take()
+    /// Takes the headers that the file reads, in alphabetical order.
+    pub(super) fn take_headers(&self) -> Vec<HeaderName> {
+        let mut headers: Vec<_> = self.headers.take().into_iter().collect();
+        headers.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        headers
     }
 
     /// Takes the names of the cookies that the file reads.
