@@ -58,7 +58,7 @@ fn changed_limits_leave_nothing_behind() {
 
 #[test]
 fn bad_files_leave_nothing_behind() {
-    let left = left_behind("bad", |number| {
+    let left = left_behind("bad-files", |number| {
         let text = policies(number, 3);
         match number {
             0 => text,
