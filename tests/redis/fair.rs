@@ -13,7 +13,7 @@ use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Fair, Penalty};
-use tower_ratelimit::store::{Lease, SharedStore};
+use tower_ratelimit::store::SharedStore;
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, Gcra, LeakyBucket, Limiter, LocalLimiter, ManualClock,
     MemoryStore, Micros, Policy, RedisStore, StoreError, TokenBucket,
@@ -538,33 +538,6 @@ async fn data_that_no_rule_can_read_are_told_and_reset() {
         let decision = limiter.check(tenant("ann"), 1).await.unwrap();
         assert!(decision.is_allowed(), "{damage:?}");
     }
-}
-
-/// Over a store that leases units, those of a divided limit are asked for one by one.
-#[tokio::test]
-async fn units_of_a_divided_limit_are_not_leased() {
-    let server = Server::start(&[]);
-    let leasing = patient().lease(Lease::up_to(Duration::from_secs(1)));
-    let fair = Fair::new().active_for(Duration::from_secs(60));
-    let policy = Policy::new("upstream", TokenBucket::per_hour(20)).fair(fair);
-    let limiter = Limiter::builder()
-        .policy(without_a_standby(policy))
-        .policy(without_a_standby(daily("all", 100)))
-        .store(leasing.open(server.url()).unwrap())
-        .build()
-        .unwrap();
-    let passed = async |name: &str| {
-        let mut passed = 0;
-        while limiter.check(tenant(name), 1).await.unwrap().is_allowed() {
-            passed += 1;
-        }
-        passed
-    };
-    assert!(limiter.check(tenant("ann"), 1).await.unwrap().is_allowed());
-    let before = calls(&server, "evalsha");
-    let of_hog = passed("hog").await;
-    assert_eq!(calls(&server, "evalsha"), before + of_hog + 1);
-    assert!(of_hog >= 10, "{of_hog}");
 }
 
 /// In an outage, a node divides its part of the limit by itself.

@@ -228,7 +228,7 @@ impl Calls {
         if is_away {
             return Some(self.ask_without_server(charges, Purpose::Charge, outcomes));
         }
-        let denials = self.denials.as_ref().filter(|_| !is_of_a_pair);
+        let denials = self.denials_of(charges).filter(|_| !is_of_a_pair);
         let sent = denials.map(|denials| denials.send(charges, Instant::now()));
         let sent = sent.map(|sent| sent.at_most(leases.remembers_for(charges)));
         Some(self.ask_server_for_units(charges, sent))

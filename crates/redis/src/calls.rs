@@ -12,6 +12,7 @@ use super::batcher::Batcher;
 use super::denials::DenialCache;
 use super::failure::{NOT_READ, failure, failure_of, interrupted, is_of_some, nonsense};
 use super::in_use::SlotsInUse;
+use super::lease::UnitsRequest;
 use super::leases::Leases;
 use super::link::Link;
 use super::opened::{Charges, Guarantee, LimitOfCharge, OpenedPolicy, Rule};
@@ -219,13 +220,15 @@ impl Calls {
         answer
     }
 
-    /// Adds a charge of a request to a query that decides. `all` are those of the request.
+    /// Adds a charge of a request to a query that decides, with the question for units to a script that grants these. `all` are those of
+    /// the request.
     fn add(
         &self,
         query: &mut Query,
         names: &mut Names,
         (policy, charge): (&OpenedPolicy, &Charge),
         all: &[Charge],
+        ask: Option<Box<UnitsRequest>>,
     ) {
         let limit = if matches!(policy.algorithm, Algorithm::Concurrency(_)) {
             LimitOfCharge::Slots(self.numbers_of_slots(policy, charge))
@@ -235,14 +238,14 @@ impl Calls {
         if policy.scale.is_some() {
             let key = names.name(&self.prefix, &charge.key.root(), &policy.suffix);
             let tenant = Asker::Tenant(self.tenant(&key, policy, charge));
-            query.charge(key, charge, (limit, None), Some(Box::new(tenant)));
+            query.charge(key, charge, (limit, ask), Some(Box::new(tenant)));
         } else {
             let key = names.name(&self.prefix, &charge.key, &policy.suffix);
             let child = policy.guarantee.map(|guarantee| {
                 let child = Asker::Child(child(&key, charge, guarantee, all));
                 Box::new(child)
             });
-            query.charge(key, charge, (limit, None), child);
+            query.charge(key, charge, (limit, ask), child);
         }
     }
 
@@ -272,9 +275,8 @@ impl Calls {
         let (mut names, mut charges) = (Names::default(), Charges::new());
         for LeaseRequest { charge, ask, .. } in questions {
             if let Some(policy) = self.policies.get(charge.policy) {
-                let key = names.name(&self.prefix, &charge.key, &policy.suffix);
                 let ask = Some(Box::new(ask.clone()));
-                query.charge(key, charge, (policy.limit_of(charge), ask), None);
+                self.add(&mut query, &mut names, (policy, charge), &[], ask);
                 charges.push(*charge);
             }
         }
@@ -531,9 +533,14 @@ impl Calls {
         self.count("refusals", charge, within).await
     }
 
-    /// Returns how many units of the key nodes hold.
+    /// Returns how many units of the key nodes hold; of a limit that is divided, those of all tenants.
     pub(super) async fn leased(&self, charge: &Charge) -> Result<u32, StoreError> {
-        self.count("leased", charge, 0).await
+        if !self.divides(charge) {
+            return self.count("leased", charge, 0).await;
+        }
+        let mut call = self.call("leased");
+        self.put_tenant(&mut call, &mut Names::default(), charge, 0);
+        self.counted(&self.amend_shares, &call, charge).await
     }
 
     /// Returns what the script counts by this verb, which changes nothing.
@@ -545,8 +552,18 @@ impl Calls {
     ) -> Result<u32, StoreError> {
         let mut call = self.call(verb);
         self.put(&mut call, &mut Names::default(), charge, amount, 0_u64);
+        self.counted(&self.amend, &call, charge).await
+    }
+
+    /// Returns what this script counts for a charge.
+    async fn counted(
+        &self,
+        script: &Script,
+        call: &Call,
+        charge: &Charge,
+    ) -> Result<u32, StoreError> {
         let until = self.link.deadline();
-        let answer = self.run(&self.amend, &call, &[*charge], until).await;
+        let answer = self.run(script, call, &[*charge], until).await;
         match self.watched(answer)? {
             Value::Int(counting) => Ok(u32::try_from(counting).unwrap_or(0)),
             _ => Ok(0),
@@ -664,7 +681,7 @@ impl Calls {
         let mut names = Names::default();
         for charge in charges {
             if let Some(policy) = self.policies.get(charge.policy) {
-                self.add(&mut query, &mut names, (policy, charge), all);
+                self.add(&mut query, &mut names, (policy, charge), all, None);
             }
         }
         query

@@ -2,7 +2,8 @@
 -- KEYS: for each change the state of the shared key, and its tenants.
 -- ARGV: the time, or nothing; the verb; then for each its rule, the amount, until when it can be given back, four numbers of the rule,
 -- the limit first, the three numbers of its scale, and the weight and the field of the tenant.
--- `share` changes nothing, and returns how many other tenants of one shared key are active, and what they weigh together.
+-- `share` changes nothing, and returns how many other tenants of one shared key are active, and what they weigh together; `leased` returns
+-- how many units of that key nodes hold.
 -- Of slots, `release` gives those back that a request holds by a number, which stands in place of the moment, and `reset` removes
 -- what cannot be read.
 -- Returns 1.
@@ -71,6 +72,8 @@ for index = 1, #KEYS, 2 do
   local policy = {rule, false, limit, ARGV[at + 4] + 0, ARGV[at + 5] + 0, ARGV[at + 6] + 0}
   if verb == 'share' then
     return beside(key, tenants_key, at, scale)
+  elseif verb == 'leased' then
+    return (select(7, open(policy, key, now, false)))
   elseif rule == rules.concurrency then
     (verb == 'release' and release or reset_slots)(key, tenants_key, at, scale)
   elseif verb == 'reset' then

@@ -414,4 +414,7 @@ fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 #[cfg(test)]
 mod exact_tests;
 #[cfg(test)]
+#[path = "../tests/unit/leases/shares.rs"]
+mod shares;
+#[cfg(test)]
 mod tests;

@@ -12,7 +12,8 @@
 // - `server.rs` has the connection to a server. `cluster.rs` has a connection to each primary, and a view of the slots.
 // - `lease/` is the rule by which a node takes several units at once: `lease.lua` at the server, and `pair.rs` at the node. It does no
 //   I/O. `tests/unit/leases` has a twin of the script in Rust, and a simulation that plays node and server in virtual time.
-//   `leases.rs` keeps the pairs of a node, and `lending.rs` asks for units and gives them back.
+//   `leases.rs` keeps the pairs of a node, and `lending.rs` asks for units and gives them back. Units of a limit that is divided among
+//   tenants are those of a tenant, by `shares.lua` of the core.
 // - `background.rs` is the thread of a store.
 mod address;
 mod backend;

@@ -22,11 +22,18 @@ const NOT_LEASED: Diagnostic = Diagnostic::new(
 pub(super) fn terms(policies: &[Policy], life: Micros) -> Box<[Option<Terms>]> {
     let mut not_leased = Vec::new();
     let guarantees = Allotment::guarantees(policies);
+    // A tenant counts as active while its node spends units or refuses requests by itself, since the node asks again in time.
+    let life_under = |policy: &Policy| {
+        let scale = Allotment::scale(policy);
+        scale.map_or(life, |[_, active_for, _]| {
+            life.min(Micros::new(active_for / 2))
+        })
+    };
     let terms = policies.iter().zip(guarantees).map(|(policy, below)| {
         let why = match policy.is_leased() {
             Ok(false) => return None,
             Ok(true) if below.is_some() => "a part of its limit is guaranteed to the keys below",
-            Ok(true) => match Terms::of(policy.algorithm(), life) {
+            Ok(true) => match Terms::of(policy.algorithm(), life_under(policy)) {
                 None => "its algorithm has no units that a node can hold",
                 terms => return terms,
             },

@@ -147,9 +147,7 @@ impl Entry {
             Way::Refused(wait) => {
                 let (last, counted) = (self.last.as_ref()?, policies.get(charge.policy)?);
                 let later = now.saturating_sub(last.received);
-                let outcome = last.reply.outcome_of(charge.cost, counted, later);
-                let outcome = waiting_for(outcome, wait);
-                let outcome = last.lasting(outcome, (charge.cost, counted, later), terms)?;
+                let outcome = last.denial((charge.cost, counted, later), wait, terms)?;
                 outcomes.decided_at(last.reply.at().saturating_add(later));
                 outcomes.push(charge.policy, outcome);
                 counts.saved += 1;
@@ -202,14 +200,20 @@ impl Entry {
 }
 
 impl LastAnswer {
-    /// Returns the denial with a wait that is not shorter than the server's, or `None` if the server has to be asked: because
-    /// its wait is not known, or can be longer by far.
-    fn lasting(
+    /// Returns a denial at a later moment, with a wait of at least this that is not shorter than the server's, or `None` if the server has
+    /// to be asked: because its wait is not known, or can be longer by far. The wait of a tenant is enough if nobody else asks, as the
+    /// server's is.
+    fn denial(
         &self,
-        denial: Outcome,
         (cost, counted, later): (u32, &OpenedPolicy, Micros),
+        wait: Micros,
         terms: Terms,
     ) -> Option<Outcome> {
+        if let Some(denial) = self.reply.denial_of_part(cost, counted, later) {
+            return Some(waiting_for(denial, wait));
+        }
+        let outcome = self.reply.outcome_of(cost, counted, later);
+        let denial = waiting_for(outcome, wait);
         let Some(announced) = denial.retry_micros() else {
             return Some(denial);
         };
@@ -225,6 +229,7 @@ impl PairId {
         let free = Charge::new(charge.policy, charge.key, 0);
         Self(Charge {
             limit: charge.limit,
+            weight: charge.weight,
             ..free
         })
     }

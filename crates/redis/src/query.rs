@@ -132,7 +132,7 @@ impl Query {
         let place = charge.alternative();
         let place = place.map(|place| (place.group(), place.rank()));
         self.kind.chooses |= place.is_some();
-        self.kind.divides |= asker.is_some();
+        self.kind.divides |= asker.is_some() && self.kind.verb != LEASE;
         self.charges.push(QueryCharge {
             key,
             rule: Rule {
@@ -241,14 +241,27 @@ pub(super) fn dividing_slots(policies: &[OpenedPolicy], driver: &str) -> String 
     [rule, driver].concat()
 }
 
+impl Call {
+    /// Adds the tenant of a charge, behind the charge and its key.
+    fn tenant(&mut self, tenant: &Tenant) {
+        self.argument(tenant.weight);
+        self.argument(&tenant.field);
+        self.key(&tenant.tenants);
+        self.key(&tenant.home);
+    }
+}
+
 impl Deciding {
     pub(super) fn new(policies: &Arc<[OpenedPolicy]>, terms: Option<Box<[Option<Terms>]>>) -> Self {
         let lending = terms.map(|terms| {
             let leased = policies.iter().zip(&terms);
             let leased = leased.filter(|(_, terms)| terms.is_some());
+            let divides = leased.clone().any(|(policy, _)| policy.divides_rates());
             let leased: Vec<Lua> = leased.filter_map(|(policy, _)| policy.lua).collect();
+            let shares = if divides { Allotment::SHARES } else { "" };
+            let driver = [shares, include_str!("lease/lease.lua")].concat();
             Lending {
-                script: Script::of(&leased, include_str!("lease/lease.lua")),
+                script: Script::of(&leased, &driver),
                 terms,
             }
         });
@@ -279,6 +292,11 @@ impl Deciding {
             call.numbers(numbers);
             let terms = lending.terms.get(rule.policy).copied().flatten();
             call.numbers(terms.map_or([0; 5], Terms::numbers));
+            let policy = self.policies.get(rule.policy);
+            if let Some(scale) = policy.and_then(|policy| policy.scale) {
+                call.argument("shares");
+                call.numbers(scale);
+            }
         }
         let nothing = UnitsRequest::default();
         for query in queries {
@@ -298,6 +316,9 @@ impl Deciding {
                     call.argument(tell.unspent);
                 }
                 call.key(&charge.key);
+                if let Some(Asker::Tenant(tenant)) = charge.asker.as_deref() {
+                    call.tenant(tenant);
+                }
             }
         }
         call
@@ -341,12 +362,7 @@ impl Deciding {
                 call.argument(charge.softness);
                 call.key(&charge.key);
                 match charge.asker.as_deref() {
-                    Some(Asker::Tenant(tenant)) => {
-                        call.argument(tenant.weight);
-                        call.argument(&tenant.field);
-                        call.key(&tenant.tenants);
-                        call.key(&tenant.home);
-                    }
+                    Some(Asker::Tenant(tenant)) => call.tenant(tenant),
                     Some(Asker::Child(child)) => {
                         call.argument(0);
                         call.argument(&child.name);

@@ -200,16 +200,7 @@ impl ScriptReply {
         for reply in self.each.iter().filter(|reply| !reply.is_passed) {
             let policy = reply.charge.policy;
             if let Some(counted) = policies.get(policy) {
-                let outcome = reply.outcome(counted, Micros::ZERO);
-                outcomes.push(
-                    policy,
-                    match &reply.allotment {
-                        None => outcome,
-                        Some(allotment) => {
-                            reply.outcome_under(outcome, allotment, self.is_allowed())
-                        }
-                    },
-                );
+                outcomes.push(policy, reply.told(counted, self.is_allowed()));
             }
         }
         outcomes.put_in_order();

@@ -229,7 +229,7 @@ fn a_settlement_that_is_lost_is_warned_of_once_and_counted() {
 #[test]
 fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
     use tower_ratelimit::factor::FactorCell;
-    use tower_ratelimit::policy::Penalty;
+    use tower_ratelimit::policy::{Fair, Penalty};
     use tower_ratelimit::store::Lease;
     use tower_ratelimit::{Concurrency, RedisStore};
 
@@ -239,6 +239,8 @@ fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
         [
             window("leased"),
             window("unleased").without_lease(),
+            Policy::new("divided", TokenBucket::per_hour(100)).fair(Fair::new()),
+            Policy::new("divided slots", Concurrency::of(50)).fair(Fair::new()),
             window("penalty").penalty(Penalty::after(3, minute)),
             window("waits").wait_up_to(minute),
             window("reserve").reserve(5),
@@ -264,6 +266,7 @@ fn policies_whose_units_cannot_be_leased_are_named_once_with_the_reasons() {
     assert!(opened(None).is_empty());
     let lease = Lease::up_to(Duration::from_secs(1));
     let reasons = [
+        r#""divided slots": its algorithm has no units that a node can hold"#,
         r#""penalty": it counts refusals for a penalty"#,
         r#""waits": its requests wait for their turn"#,
         r#""reserve": it keeps a reserve from requests of low priority"#,

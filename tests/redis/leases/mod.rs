@@ -24,6 +24,7 @@ mod far;
 mod from_file;
 mod off;
 mod processes;
+mod shares;
 mod small;
 mod verbs;
 

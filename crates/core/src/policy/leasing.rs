@@ -25,9 +25,6 @@ impl Policy {
         if self.penalty.is_some() {
             return Err("it counts refusals for a penalty");
         }
-        if self.fair.is_some() {
-            return Err("its limit is divided among tenants");
-        }
         if self.guaranteed.is_some() {
             return Err("it is guaranteed a part of the limit above");
         }

@@ -1,13 +1,15 @@
 -- Decides on requests as `charge.lua` does, and leases units to the node that asks; the rule is that of `leased.rs`.
--- KEYS: the state of each charge. ARGV: the time, or nothing; how many policies, and each one's rule and four numbers, the
+-- KEYS: the state of each charge; if its limit is divided among tenants, the tenants and the state of the tenant's key follow, as in
+-- `divided.lua`. ARGV: the time, or nothing; how many policies, and each one's rule and four numbers, the
 -- limit first, how long an epoch is, the time that a node asks for, how many times its share of the room a node is granted, as
--- two numbers, and for how long before the end of a window grants shrink, times in microseconds; then for each request how many charges it has, and each charge's policy, its cost, whether it
+-- two numbers, and for how long before the end of a window grants shrink, times in microseconds, and, if the limit is divided, `shares`
+-- and the three numbers of its scale; then for each request how many charges it has, and each charge's policy, its cost, whether it
 -- is soft as in `charge.lua`, how many units the node asks for, for how many of them requests wait, how many requests have
 -- asked it for, and of how many classes it tells, and for each of these its end and how many units were spent and are given
--- back.
+-- back, and, if the limit is divided, the weight and the field of the tenant.
 -- Returns a line for each request: the time and, for each charge, whether it fits, how long its key is blocked yet, how
 -- many units are granted, with the end of their class and how long they last, and the state as `charge.lua` tells it,
--- before which stands, if nodes hold units, what the mark of these says, behind a `~`.
+-- before which stands, if nodes hold units, what the mark of these says, behind a `~`, and before that what a tenant may take.
 local KEYS, ARGV = KEYS, ARGV
 local now, shortest = moment(ARGV[1])
 local marking = marking()
@@ -18,6 +20,20 @@ for index = 1, ARGV[2] + 0 do
     ARGV[at + 5] + 0, ARGV[at + 6] + 0, ARGV[at + 7] + 0, ARGV[at + 8] + 0, ARGV[at + 9] + 0,
   }
   at = at + 10
+  if ARGV[at] == 'shares' then
+    local fill, active_for, tenants = ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3] + 0
+    policies[index].scale = {limit = policies[index][3], fill = fill, active_for = active_for, tenants = tenants}
+    at = at + 4
+  end
+end
+
+-- Returns where what is behind this charge stands in ARGV, and the index of the first key behind its keys.
+local function behind(place, key)
+  local next_place = place + 7 + 3 * ARGV[place + 6]
+  if policies[ARGV[place] + 0].scale then
+    return next_place + 2, key + 3
+  end
+  return next_place, key + 1
 end
 
 -- The class of this end: where it stands in the mark.
@@ -30,9 +46,9 @@ local function class(lease, ends)
 end
 
 -- Hears what has become of units of some classes: those of a class that has ended are charged already. Returns how many
--- are not held any more.
+-- are not held any more, and how many of these were given back.
 local function hear(rule, lease, state, place, tells, limit, a, b, c)
-  local freed = 0
+  local freed, returned = 0, 0
   for index = 1, tells do
     local index_of_tell = place + 3 * (index - 1)
     local found = class(lease, ARGV[index_of_tell] + 0)
@@ -40,7 +56,7 @@ local function hear(rule, lease, state, place, tells, limit, a, b, c)
       local units = lease[found + 1]
       local spent = math.min(ARGV[index_of_tell + 1] + 0, units)
       local left = math.max(units - spent - ARGV[index_of_tell + 2], 0)
-      lease[found + 1], freed = left, freed + units - left
+      lease[found + 1], freed, returned = left, freed + units - left, returned + units - spent - left
       if spent > 0 then
         rule.charge(state, now, spent, limit, a, b, c)
       end
@@ -52,7 +68,7 @@ local function hear(rule, lease, state, place, tells, limit, a, b, c)
       table.remove(lease, index)
     end
   end
-  return freed
+  return freed, returned
 end
 
 -- Adds what requests have asked for to the demand, and returns the demand in the time that nodes ask for.
@@ -68,8 +84,53 @@ local function demand(lease, seen, covers)
   return before + lease[5]
 end
 
--- Grants units to a node. Returns how many, their end, and how long they last, or would last if there were any.
-local function grant(rule, lease, state, leased, cost, asked, awaited, wanted, policy, limit, a, b, c)
+-- Gives units back to the claim of a tenant, which grants have taken from it.
+local function restore(tenants, field, units)
+  local place = tenants.places[field]
+  if not place then
+    return
+  end
+  local tenant = shares.tenant(tenants, place)
+  local claim = tenant.standing == 0 and 0 or shares.most(tenants, tenant) / tenant.weight
+  shares.count_out(tenants, tenant)
+  local least = math.min(tenant.tag, tenants.virtual - claim)
+  tenant.tag = math.max(tenant.tag - shares.time_of(tenants, units) / tenant.weight, least)
+  shares.count_in(tenants, tenant)
+end
+
+-- Finds out what the tenant of a charge may take, which is active if its node has had requests. Returns all tenants, and in that case
+-- this one and its share.
+local function ask_for_share(policy, key, weight, field, returned, is_active)
+  local tenants = shares.load(key, policy.scale, field)
+  if returned > 0 then
+    restore(tenants, field, returned)
+  end
+  if is_active then
+    local share, tenant = shares.ask(tenants, field, weight, now)
+    return tenants, tenant, share
+  end
+  return tenants
+end
+
+-- Returns how many whole units a tenant claims.
+local function claimed(tenants, tenant)
+  return math.max(shares.share_of(tenants, tenant, tenants.virtual, tenants.growing).claim - 1, 0)
+end
+
+-- Follows the end of a request of a tenant, as `divided.lua` does.
+local function conclude(tenants, tenant, cost, charged, is_refused)
+  if charged then
+    shares.charge(tenants, tenant, cost)
+  elseif is_refused and cost <= tenants.scale.limit then
+    shares.refuse(tenants, tenant, cost)
+  else
+    shares.stop_waiting(tenants, tenant)
+  end
+end
+
+-- Grants units to a node. Returns how many, their end, and how long they last, or would last if there were any. If the limit is divided,
+-- `claim` is how many units the tenant claims: no more are granted.
+local function grant(rule, lease, state, leased, claim, cost, asked, awaited, wanted, policy, limit, a, b, c)
   local epoch, tapers = policy[7], policy[11]
   if asked == 0 or limit < 8 * math.max(cost, 1) then
     return 0, 0, 0
@@ -85,12 +146,19 @@ local function grant(rule, lease, state, leased, cost, asked, awaited, wanted, p
     return 0, 0, 0
   end
   local room = math.max(rule.remaining(state, now, limit, a, b, c) - leased, 0)
-  local share = divided(policy[9] * asked, room, policy[10] * math.max(wanted, asked, 1))
+  local share
+  if claim then
+    room = math.min(room, claim)
+    share = math.floor(room / 2)
+  else
+    share = divided(policy[9] * asked, room, policy[10] * math.max(wanted, asked, 1))
+    share = math.min(math.floor(room / 4), share)
+  end
   local most = asked
   if lasts < tapers then
     most = divided(asked, lasts, tapers)
   end
-  local units = math.min(most, math.floor(room / 4), share)
+  local units = math.min(most, share)
   if units < cost then
     units = 0
   end
@@ -113,32 +181,50 @@ local function grant(rule, lease, state, leased, cost, asked, awaited, wanted, p
   return units, ends, lasts
 end
 
--- As in `charge.lua`. Returns also where the next charge stands in ARGV.
-local function decide(index, last, place, allowed)
+-- Decides on the charge that stands here and on those behind it, `left` in all. `denying` is how many charges before it deny. Returns how
+-- many of all deny, the text of the charges, and what is behind them as `behind` does.
+local function decide(left, place, key, denying)
   local policy = policies[ARGV[place] + 0]
-  local rule, key, cost, softness = policy[1], KEYS[index], ARGV[place + 1] + 0, ARGV[place + 2]
+  local rule, cost, softness = policy[1], ARGV[place + 1] + 0, ARGV[place + 2]
   local asked, awaited = ARGV[place + 3] + 0, ARGV[place + 4] + 0
   local seen, tells = ARGV[place + 5] + 0, ARGV[place + 6] + 0
-  local state, marks, text, changed, blocked, own, leased, limit, a, b, c = open(policy, key, now, true)
-  local found = text ~= nil
+  local next_place, next_key = behind(place, key)
+  local state, marks, text, changed, blocked, own, leased, limit, a, b, c = open(policy, KEYS[key], now, true)
+  local found, needed, returned = text ~= nil, cost, 0
   marks = marks or {}
   local lease = marks.lease
   if lease and tells > 0 then
-    leased = leased - hear(rule, lease, state, place + 7, tells, limit, a, b, c)
+    local freed
+    freed, returned = hear(rule, lease, state, place + 7, tells, limit, a, b, c)
+    leased = leased - freed
+  end
+  local tenants, tenant, share
+  if policy.scale then
+    local weight, field = ARGV[next_place - 2] + 0, ARGV[next_place - 1]
+    local is_active = cost > 0 or asked > 0 or seen > 0
+    tenants, tenant, share = ask_for_share(policy, KEYS[key + 1], weight, field, returned, is_active)
+    needed = share and shares.needs(share, cost) or cost
+    blocked = select(5, open(policy, KEYS[key + 2], now, true))
   end
   local fits = limit > 0 and cost <= limit
-    and (cost == 0 or leased + cost <= limit and rule.admits(state, now, leased + cost, limit, a, b, c))
-  if blocked ~= '0' and softness ~= '2' or not fits and softness == '0' then
-    allowed = false
+    and (cost == 0 or leased + needed <= limit and rule.admits(state, now, leased + needed, limit, a, b, c))
+  local denies = blocked ~= '0' and softness ~= '2' or not fits and softness == '0'
+  if denies then
+    denying = denying + 1
   end
-  local behind, next_place = '', place + 7 + 3 * tells
-  if index < last then
-    allowed, behind, next_place = decide(index + 1, last, next_place, allowed)
+  local texts = ''
+  if left > 1 then
+    denying, texts, next_place, next_key = decide(left - 1, next_place, next_key, denying)
   end
 
+  local allowed = denying == 0
   local charged = allowed and fits and cost > 0 and blocked == '0'
   if charged then
     rule.charge(state, now, cost, limit, a, b, c)
+  end
+  if tenant and cost > 0 then
+    local is_refused = blocked == '0' and not fits and (allowed or denies and denying == 1)
+    conclude(tenants, tenant, cost, charged, is_refused)
   end
   local units, ends, lasts = 0, 0, 0
   local leases = policy[7] > 0 and allowed and blocked == '0'
@@ -147,8 +233,12 @@ local function decide(index, last, place, allowed)
       lease = {0, 0, 0, 0, 0}
     end
     if lease then
-      local wanted = demand(lease, seen, policy[8])
-      units, ends, lasts = grant(rule, lease, state, leased, cost, asked, awaited, wanted, policy, limit, a, b, c)
+      local wanted, claim = demand(lease, seen, policy[8]), nil
+      if tenants then
+        -- What a tenant claims that waits is kept for the request that waits.
+        claim = tenant and not tenant.waits and claimed(tenants, tenant) or 0
+      end
+      units, ends, lasts = grant(rule, lease, state, leased, claim, cost, asked, awaited, wanted, policy, limit, a, b, c)
       marks.lease = lease
     end
   end
@@ -156,31 +246,43 @@ local function decide(index, last, place, allowed)
   if changed or rule.words and found then
     text = (rule.words or words_of)(state, now, cost, limit, a, b, c)
   end
-  if changed or found and dies_wrongly(rule, key, state, now, nil, limit, a, b, c) then
-    save(rule, key, state, text, next(marks) and marks, now, shortest, nil, limit, a, b, c)
+  if changed or found and dies_wrongly(rule, KEYS[key], state, now, nil, limit, a, b, c) then
+    save(rule, KEYS[key], state, text, next(marks) and marks, now, shortest, nil, limit, a, b, c)
   end
-  local holds = lease and #lease > 5 and marking.text_of({lease = lease}) .. '|' or ''
+  local told = lease and #lease > 5 and marking.text_of({lease = lease}) .. '|' or ''
+  if tenant then
+    if units > 0 then
+      shares.charge(tenants, tenant, units)
+    end
+    -- What the tenant may take from now on, beside what this request has taken.
+    share = shares.share_of(tenants, tenant, tenants.virtual, tenants.growing)
+    share.claim = share.claim + (charged and cost or 0)
+    told = shares.text(share) .. told
+  end
+  if tenants and tenants.count > 0 then
+    shares.save(tenants, shortest)
+  end
   local granted = string.format(';%d;%d;%d;', units, ends, lasts)
-  return allowed, (fits and ';1;' or ';0;') .. blocked .. granted .. holds .. own .. (text or '') .. behind, next_place
+  return denying, (fits and ';1;' or ';0;') .. blocked .. granted .. told .. own .. (text or '') .. texts, next_place, next_key
 end
 
-local time, lines, first = string.format('%d', now), {}, 1
-while first <= #KEYS do
-  local charges = ARGV[at] + 0
-  local is_decided, failed, text, behind = pcall(decide, first, first + charges - 1, at + 1, true)
+local time, lines, key = string.format('%d', now), {}, 1
+while key <= #KEYS do
+  local charges, next_place, next_key = ARGV[at] + 0, at + 1, key
+  for _ = 1, charges do
+    next_place, next_key = behind(next_place, next_key)
+  end
+  local is_decided, failed, text = pcall(decide, charges, at + 1, key, 0)
   if is_decided then
-    lines[#lines + 1], at = time .. text, behind
+    lines[#lines + 1] = time .. text
   else
     local message, is_of_all = report(failed)
     -- A call that has one request fails as a whole.
-    if is_of_all or charges == #KEYS then
+    if is_of_all or key == 1 and next_key > #KEYS then
       return {err = message}
     end
-    lines[#lines + 1], at = '-' .. message, at + 1
-    for _ = 1, charges do
-      at = at + 7 + 3 * ARGV[at + 6]
-    end
+    lines[#lines + 1] = '-' .. message
   end
-  first = first + charges
+  at, key = next_place, next_key
 end
 return table.concat(lines, '\n')

@@ -38,6 +38,18 @@
 //! still spend. If windows counted leased units at once, a reset would forgive them, and so would a refund of
 //! more than was spent.
 //!
+//! # Limits that are divided among tenants
+//!
+//! A pair is a tenant's, and what nodes hold stands beside the state of the shared key, whoever holds it: so all of the above holds
+//! for the shared limit. What differs is who may have a unit:
+//!
+//! - **Grant.** Only units that the tenant claims are granted, and its tag moves on at the grant, by as much as for so many requests of one
+//!   unit. So a grant is never more than these requests would have taken, and no claim of another tenant is taken.
+//! - **Give back.** The tag moves back, up to the tenant's share of the burst. A unit that has ended unreported stays charged.
+//! - **Active.** A question for units makes its tenant active, as a request does, and so does a report of a node that has had requests.
+//!   Units live for half as long as a tenant counts that does not ask, at most. So a tenant whose node spends units, or refuses requests
+//!   until it asks again, is active.
+//!
 //! `pair.rs` is the node's part, without a clock and without I/O. `../leases.rs` keeps the pairs of a node,
 //! and `../lending.rs` sends their questions. `tests/unit/leases/simulation` plays both parts in virtual time.
 //!

@@ -91,6 +91,8 @@ pub(crate) struct LeaseReply {
     pub(crate) grant: Option<Grant>,
     /// How long the denied request has to wait, or `None` if no request was denied.
     pub(crate) denied: Option<Micros>,
+    /// How many units requests of a tenant may have beside these, if the limit is divided. What nobody claims is not leased.
+    pub(crate) room: u32,
 }
 
 /// The server makes two classes at a time, and one more may not have ended here.
@@ -315,7 +317,8 @@ impl Pair {
         let due = |grant: Grant| terms.until_the_end(ask.units.into(), grant.lasts.get());
         let is_short = u64::from(units) < answer.grant.map_or(ask.units.into(), due);
         let spent_in_a_pace = u64::from(self.size) * pace.get() / terms.covers.get();
-        if terms.drains && is_short && u64::from(units) < spent_in_a_pace {
+        let is_less = |units: u32| u64::from(units) < spent_in_a_pace;
+        if terms.drains && is_short && is_less(units) && is_less(answer.room) {
             self.refuse(now, 1, pace);
         } else {
             self.refuses.lasts = Micros::ZERO;

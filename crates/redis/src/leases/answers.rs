@@ -57,7 +57,7 @@ impl Leases {
             drop(shard);
             return self.ended(question);
         }
-        let outcome = reply.outcome(counted, Micros::ZERO);
+        let outcome = reply.told(counted, answer.is_allowed());
         if question.ask.units > 0 {
             self.small_limits.finds(charge.policy, outcome.limit());
         }
@@ -70,7 +70,16 @@ impl Leases {
         let denied = reply
             .denies()
             .then(|| outcome.retry_micros().unwrap_or(Micros::LONGEST));
-        let heard = LeaseReply { grant, denied };
+        let room = if reply.is_of_a_part() {
+            outcome.remaining()
+        } else {
+            0
+        };
+        let heard = LeaseReply {
+            grant,
+            denied,
+            room,
+        };
         entry
             .pair
             .answered(question.put, now, (&question.ask, heard), terms);

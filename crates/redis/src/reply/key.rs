@@ -158,6 +158,39 @@ impl KeyReply {
         })
     }
 
+    /// Returns whether others have a part of the limit.
+    pub(crate) fn is_of_a_part(&self) -> bool {
+        self.allotment.is_some()
+    }
+
+    /// Returns the outcome at the moment of the answer, of a request that may go on or not.
+    pub(crate) fn told(&self, counted: &OpenedPolicy, is_allowed: bool) -> Outcome {
+        let outcome = self.outcome(counted, Micros::ZERO);
+        match &self.allotment {
+            None => outcome,
+            Some(allotment) => self.outcome_under(outcome, allotment, is_allowed),
+        }
+    }
+
+    /// Returns the denial of a request of this cost at a later moment, which waits for what it needs of the limit and of its part, if
+    /// nothing has happened since. Returns `None` if nobody else has a part of the limit.
+    pub(crate) fn denial_of_part(
+        &self,
+        cost: u32,
+        counted: &OpenedPolicy,
+        later: Micros,
+    ) -> Option<Outcome> {
+        let allotment = self.allotment.as_ref()?;
+        let denied = Self {
+            fits: false,
+            leased: Some(self.leased.clone().unwrap_or_default()),
+            ..self.clone()
+        };
+        let mut outcome = denied.outcome_of(cost, counted, later);
+        allotment.tell(&mut outcome, (cost, 0), self.at.saturating_add(later));
+        Some(outcome)
+    }
+
     /// Returns the outcome of the limit as that of a request which has a part of it, and may go on or not.
     #[cold]
     pub(super) fn outcome_under(

@@ -19,6 +19,7 @@ fn granted(units: u32, end: u64) -> LeaseReply {
     LeaseReply {
         grant: Some(grant),
         denied: None,
+        room: 0,
     }
 }
 
@@ -177,6 +178,7 @@ fn a_question_that_is_lost_keeps_no_request_waiting() {
 const NOTHING: LeaseReply = LeaseReply {
     grant: None,
     denied: None,
+    room: 0,
 };
 
 /// A thousand nodes that begin at once would bury the server in questions about a key otherwise, while answers take longer
@@ -375,6 +377,7 @@ fn refuses_after(trip: u64, units: u32, lasts: u64, text: &str) -> bool {
     let answer = LeaseReply {
         grant: Some(grant),
         denied: None,
+        room: 0,
     };
     let now = put.saturating_add(Micros::new(trip));
     pair.answered(put, now, (&ask, answer), terms);

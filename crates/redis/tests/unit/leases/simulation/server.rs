@@ -144,6 +144,7 @@ impl<S: Step> Server<S> {
             return LeaseReply {
                 grant: None,
                 denied: Some(wait.unwrap_or(Micros::LONGEST)),
+                room: 0,
             };
         }
         if ask.cost > 0 {
@@ -154,6 +155,7 @@ impl<S: Step> Server<S> {
         LeaseReply {
             grant,
             denied: None,
+            room: 0,
         }
     }
 
