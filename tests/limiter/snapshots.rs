@@ -156,6 +156,16 @@ fn a_policy_that_is_not_opened_is_in_the_next_snapshot_until_its_keys_are_new() 
 }
 
 #[test]
+fn a_block_outlives_a_restart_in_which_its_policy_is_not_opened() {
+    let (store, _) = store();
+    let before = limiter(&store, "a", "fixed-window 5/hour");
+    before.block("ann", MINUTE).now();
+    let after = limiter(&restart(&restart(&store)), "a", "fixed-window 5/hour");
+    assert!(!after.admit("ann", 1).now());
+    assert!(after.admit("bob", 1).now());
+}
+
+#[test]
 fn keys_that_are_as_good_as_new_are_left_out() {
     let (store, clock) = store();
     let limiter = limiter(&store, "a", "fixed-window 5/hour");

@@ -289,3 +289,21 @@ fn verbs_of_newcomers_come_to_an_end() {
         });
     }
 }
+
+/// What is forgotten changes no decision under such a limit.
+#[test]
+fn a_limit_that_refuses_every_request_keeps_no_key_from_being_evicted() {
+    let bucket = Gcra::per_day(5);
+    for none in [bucket.burst(0), Gcra::per_day(0).burst(5)] {
+        let (store, _) = store(10);
+        let limiter = limiter_over(&store, [("full", bucket.into())]);
+        let refused = limiter.override_limit("full", NEWCOMER, none, HOUR);
+        refused.unwrap().now().unwrap();
+        assert!(!limiter.admit(NEWCOMER, 1).now());
+        for key in 0..13_u64 {
+            assert!(limiter.admit(key, 1).now());
+        }
+        let usage = &store.usage()[0];
+        assert_eq!((usage.evicted, usage.overflowed), (3, 0), "{none:?}");
+    }
+}

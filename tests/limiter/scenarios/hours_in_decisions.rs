@@ -75,3 +75,32 @@ fn no_interval_is_told_of_a_key_with_an_override() {
     assert_eq!(limiter.check("ann", 1).now().hours().count(), 0);
     assert_eq!(limiter.check("bob", 1).now().hours().count(), 1);
 }
+
+/// More than the count of a calendar window that fits one word beside its day.
+#[test]
+fn limits_of_hundreds_of_millions_depend_on_the_hour_as_smaller_ones_do() {
+    let hours = Hours::in_zone("UTC").unwrap();
+    let day = FixedWindow::per_calendar_day;
+    let hours = hours.at("22:00-06:00", day(400_000_000)).unwrap();
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder()
+        .policy(
+            Policy::new("by hours", day(300_000_000))
+                .hours(&hours)
+                .unwrap(),
+        )
+        .store(MemoryStore::new().clock(clock.clone()))
+        .build_local()
+        .unwrap();
+    for (time, cost, remaining) in [
+        (5 * HOUR, 290_000_000, 110_000_000),
+        (6 * HOUR, 9_000_000, 1_000_000),
+    ] {
+        clock.set_micros(Micros::new(
+            START + u64::try_from(time.as_micros()).unwrap(),
+        ));
+        let decision = limiter.check("ann", cost).now();
+        assert!(decision.is_allowed());
+        assert_eq!(decision.binding().unwrap().1.remaining(), remaining);
+    }
+}

@@ -265,3 +265,39 @@ impl fmt::Debug for Lines {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Micros;
+    use crate::key::IntoKey;
+
+    fn turn() -> Free {
+        let moments = [0, 1_000_000, 2_000_000].map(Micros::new);
+        let due = Instant::now() + Duration::from_secs(1);
+        Free::all_of(Place::new(1, moments, due))
+    }
+
+    #[test]
+    fn a_line_without_requests_ends_once_the_store_has_its_turns_back() {
+        let lines = Lines::new("queue", Timers::default());
+        let free = lines.free(LineOf::Overflow, turn()).unwrap();
+        let kept = |lines: &Lines| {
+            let orders = lines.lock();
+            (orders.of.len(), orders.idle)
+        };
+        assert_eq!(kept(&lines), (1, 1));
+        assert!(lines.answered(LineOf::Overflow, free, Some(true)).is_none());
+        assert_eq!(kept(&lines), (0, 0));
+    }
+
+    /// However many keys clients invent.
+    #[test]
+    fn a_bounded_number_of_lines_without_requests_is_kept() {
+        let lines = Lines::new("queue", Timers::default());
+        for key in 0..2_000_u32 {
+            assert!(lines.free(LineOf::Key(key.into_key()), turn()).is_some());
+        }
+        assert_eq!(lines.lock().of.len(), MOST_IDLE);
+    }
+}

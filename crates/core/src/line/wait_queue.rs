@@ -369,6 +369,8 @@ impl fmt::Debug for WaitQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Micros;
+    use crate::decision::Outcome;
 
     const BOUNDS: (u32, u32) = (3, 5);
 
@@ -470,5 +472,20 @@ mod tests {
         assert_eq!(costs(&[1]), [2]);
         assert_eq!(costs(&[1, 1, 1]), [2, 3]);
         assert!(costs(&[0, 0, 0, 1]).is_empty());
+    }
+
+    #[test]
+    fn others_know_when_each_policy_lets_a_request_pass() {
+        let queue = Arc::<WaitQueue>::default();
+        let (now, wait) = (Instant::now(), Micros::new(3_000_000));
+        let place = queue.stand(line(0), asks(&[1, 1]), (false, now), BOUNDS);
+        let mut outcomes = Outcomes::new(Micros::ZERO);
+        let allowed = Outcome::allowed(5, 0, wait);
+        outcomes.push(0, allowed);
+        outcomes.push(1, allowed.denied(Some(wait)));
+        place.as_ref().unwrap().note(&outcomes, now);
+        let beside = queue.beside(&asks(&[1]), Number::of_a_newcomer(false, now));
+        let passes_at = beside[0].1.iter().map(|ask| ask.passes_at);
+        assert!(passes_at.eq([now, now + wait.to_duration()]));
     }
 }

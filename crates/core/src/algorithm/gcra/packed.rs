@@ -228,3 +228,32 @@ const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     }
     a
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two parts of a state are one part here.
+    #[test]
+    fn a_state_fits_if_it_is_read_as_it_is() {
+        let quota = Quota::per_second(2);
+        let packed = Packed::of(quota, 5, false).unwrap();
+        for (state, fits) in [
+            ([0; 4], true),
+            ([7, 1, 2, 2], true),
+            ([7, 1, 1, 2], false),
+            ([7, 1, 2, 3], false),
+            ([7, 10, 0, 2], true),
+            ([7, 10, 2, 2], false),
+        ] {
+            let state = State::unless_new(state);
+            assert_eq!(packed.fits(&state, Micros::ZERO), fits, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn its_window_is_the_time_in_which_all_of_it_drains() {
+        let packed = Packed::of(Quota::per_second(2), 5, false).unwrap();
+        assert_eq!(packed.window(), Micros::new(2_500_000));
+    }
+}

@@ -358,6 +358,17 @@ fn a_turn_that_has_begun_goes_to_no_other_request() {
     );
 }
 
+/// After a reset of its key, the store charges a turn anew that this line still has.
+#[test]
+fn a_turn_that_was_charged_twice_is_one_turn() {
+    let (clock, start) = (1 << 50, Instant::now());
+    let mut order = Order::new(start, PATIENCE);
+    order.free(Free::all_of(turn(start, clock, 3, false)), start);
+    order.join(turn(start, clock, 3, false), None, start);
+    assert_eq!(dues(&order, start), [(0, 300)]);
+    assert!(order.next_return(start).is_none());
+}
+
 /// Requests that would leave too late give their turns back at once, the first of them first: the store takes back
 /// none but the last. What becomes free while the store is asked is asked about with the rest.
 #[test]

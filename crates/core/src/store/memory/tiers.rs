@@ -528,3 +528,43 @@ pub(super) fn decide(
         general.decide_in_the_end((probe, counted), None, now, clock, sink)
     })
 }
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::FixedWindow;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn requests_of_one_key_under_another_limit_move_all_pages() {
+        let (rule, other) = (FixedWindow::per_minute(5), FixedWindow::per_minute(9));
+        let tiers = Tiers::packed(&rule, 10_000, rule.into());
+        let clock = ManualClock::new();
+        let now = clock.now();
+        for number in 1..=5_000_u64 {
+            let fingerprint = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let probe = Probe {
+                fingerprint,
+                cost: 1,
+            };
+            assert!(decide(&tiers, probe, now, &clock, None));
+        }
+        let packed = tiers.packed_table().unwrap();
+        let unmoved = || {
+            let mut unmoved = 0;
+            packed.each_key(now, &mut |_, _| unmoved += 1);
+            unmoved
+        };
+        assert_eq!(unmoved(), 5_000);
+        tiers.note_limit(&other.into());
+        let probe = Probe {
+            fingerprint: 2,
+            cost: 1,
+        };
+        for _ in 0..packed.pages().div_ceil(AT_ONCE) {
+            let asked = (probe, Counted::Own);
+            tiers.decide_in_the_end(asked, Some(&other.into()), now, &clock, None);
+        }
+        assert_eq!(unmoved(), 0);
+    }
+}

@@ -1,9 +1,9 @@
 //! A table at its bound: which keys go, and which stay.
 
 use super::*;
-use crate::algorithm::FixedWindow;
+use crate::algorithm::{AnyRule, FixedWindow};
 use crate::clock::ManualClock;
-use crate::store::memory::cell::Word;
+use crate::store::memory::cell::{Word, Words};
 
 type Minutes = Table<FixedWindow, Word>;
 
@@ -191,4 +191,23 @@ fn a_key_that_is_as_good_as_new_goes_before_the_closest_to_new() {
     assert!(keys[..3].iter().all(|key| !stands(&table, *key)));
     assert!(keys[3..].iter().all(|key| stands(&table, *key)));
     assert_eq!(table.fill().evicted, 0);
+}
+
+/// A request removes 16 overrides that have ended, and no more.
+#[test]
+fn an_override_that_has_ended_keeps_no_key_before_it_is_removed_either() {
+    let of = |limit| FixedWindow::per_minute(limit).into();
+    let table = Table::<_, Words>::new(AnyRule::new(of(5)), Micros::LONGEST, 100);
+    let (clock, minute) = (ManualClock::new(), Micros::from_secs(60));
+    let keys = (0..17).map(fingerprint);
+    for key in keys.clone() {
+        assert!(table.override_limit(key, of(9), minute, &clock).is_ok());
+    }
+    // Of those that end together, that of the largest fingerprint is removed last.
+    let last = keys.max().unwrap();
+    let stays = || table.stays_overridden(last, clock_of(&clock));
+    assert_eq!(stays(), Some(minute));
+    clock.advance(minute.to_duration());
+    assert_eq!(stays(), None);
+    assert!(table.overrides.get(last).is_some());
 }
