@@ -356,11 +356,18 @@ fn options_out_of_their_ranges_are_refused_by_name() {
         let error = patient().deadline(deadline).open(url).unwrap_err();
         assert_eq!(error.field(), "deadline", "{error}");
     }
+    for life in [Duration::from_millis(999), Duration::from_secs(3_601)] {
+        let error = patient().slot_ttl(life).open(url).unwrap_err();
+        assert_eq!(error.field(), "slot_ttl", "{error}");
+    }
     for prefix in ["a", "shop:eu-1", &"x".repeat(64)] {
         assert!(patient().prefix(prefix).open(url).is_ok());
     }
     for deadline in [Duration::from_millis(1), Duration::from_secs(60)] {
         assert!(patient().deadline(deadline).open(url).is_ok());
+    }
+    for life in [Duration::from_secs(1), Duration::from_secs(3_600)] {
+        assert!(patient().slot_ttl(life).open(url).is_ok());
     }
 }
 

@@ -6,8 +6,10 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::error::StoreErrorKind;
+use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Http;
+use tower_ratelimit::store::{Backend, Charge, Reply, Store};
 use tower_ratelimit::{
     AnchoredWindow, Limiter, ManualClock, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
     TokenBucket, key,
@@ -412,4 +414,16 @@ async fn the_store_has_one_connection_before_and_after_an_outage() {
         lose(&server, &store).await;
         find_again(&server, &limiter).await;
     }
+}
+
+/// What a waiting request asks, to compute when its turn comes.
+#[tokio::test]
+async fn an_outlook_does_not_ask_a_server_that_is_away() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let backend = store.open(&[daily("a", 9).into()]).unwrap();
+    let charge = [Charge::new(0, "ann".into_key(), 1)];
+    assert!(matches!(backend.outlook(&charge), Reply::Later(_)));
+    lose(&server, &store).await;
+    assert!(matches!(backend.outlook(&charge), Reply::Now(Ok(_))));
 }

@@ -138,3 +138,33 @@ fn a_node_keeps_a_bounded_number_of_pairs() {
     assert!((MOST / 2..=MOST).contains(&kept), "{kept} pairs");
     assert!(scene.leases.returns().is_empty());
 }
+
+/// A hash says nothing about whose units they are.
+#[test]
+fn a_pair_whose_place_another_one_has_is_none() {
+    let scene = Scene::new();
+    let mut shard = Shard::default();
+    let now = Micros::ZERO;
+    let mut is_there = |of: &Charge| scene.leases.live(&mut shard, 7, of, now).is_some();
+    assert!(is_there(&charge(1)));
+    assert!(is_there(&charge(1)));
+    let limited = Charge {
+        limit: Some(Limit::new(5, 5)),
+        ..charge(1)
+    };
+    for other in [charge(2), limited, Charge::new(1, 1_u64.into_key(), 1)] {
+        assert!(!is_there(&other), "{other:?}");
+    }
+}
+
+/// As long as it does, its task looks for units to give back.
+#[test]
+fn a_node_holds_units_until_they_are_given_back() {
+    let scene = Scene::new();
+    scene.asks_three_times(1);
+    assert!(!scene.leases.holds_any());
+    scene.answer(scene.leases.ask(&[charge(1)]), GRANTED);
+    assert!(scene.leases.holds_any());
+    assert_eq!(scene.leases.all().len(), 1);
+    assert!(!scene.leases.holds_any());
+}
