@@ -1,5 +1,6 @@
 //! Policies that never bind, and requests that cost more than a limit.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -30,6 +31,7 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
         })
         .1
     };
+    let peer_of = || key::peer_ip().connect_info(|peer: &SocketAddr| *peer);
     for apart in [
         // Other clients, other requests, other costs, or a policy that denies nothing.
         [minute().key_of_another_type(), hour()],
@@ -42,6 +44,11 @@ fn a_policy_that_never_binds_is_warned_of_when_the_layer_is_built() {
         [
             minute().on_missing_key(OnMissingKey::Refuse(StatusCode::UNAUTHORIZED)),
             hour(),
+        ],
+        // The peer as a closure of each policy tells it.
+        [
+            Policy::new("minute", FixedWindow::per_minute(10)).key(peer_of()),
+            Policy::new("hour", FixedWindow::per_hour(10)).key(peer_of()),
         ],
         // Two types of one name, as of two versions of a crate.
         [
