@@ -12,6 +12,8 @@ pub struct Erased(Arc<dyn Extract>);
 
 impl AnyKey {
     /// Creates it of any other.
+    // For `tower-ratelimit-config`.
+    #[doc(hidden)]
     pub fn new(extract: impl Extract) -> Self {
         Self::of(Erased(Arc::new(extract)))
     }
