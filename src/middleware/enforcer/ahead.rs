@@ -67,7 +67,7 @@ impl Enforcer {
             }
             Listed::Allowed => return Ahead::Unknown,
             Listed::Denied => {
-                self.policies().counters().request(RequestCount::Forbidden);
+                self.policies.counters().request(RequestCount::Forbidden);
                 return Ahead::Refused(self.answers.forbidden(request));
             }
             Listed::Nowhere => {}
@@ -110,7 +110,7 @@ impl Enforcer {
         }
         // What a level has for a request depends on the key to which it guarantees something.
         charges.retain(|charge| {
-            let below = self.policies().guaranteed_below(charge.policy);
+            let below = self.policies.guaranteed_below(charge.policy);
             below.is_none_or(|below| !later.contains(&below))
         });
         if charges.is_empty() {

@@ -66,7 +66,7 @@ impl Enforcer {
             self.answers.allowed(&charges, &outcomes)
         };
         if self.hooks.in_response {
-            let decision = self.policies().decision(outcomes.clone());
+            let decision = self.policies.decision(outcomes.clone());
             fields = Some(Fields::with_decision(fields, decision));
         }
         let guard = self.guard(charges, outcomes, request);
@@ -101,7 +101,7 @@ impl Enforcer {
     /// whole of it if that is enabled.
     #[cold]
     fn tell_handler<B>(&self, outcomes: &Outcomes, request: &mut Request<B>) {
-        let decision = || self.policies().decision(outcomes.clone());
+        let decision = || self.policies.decision(outcomes.clone());
         let extensions = request.extensions_mut();
         if outcomes.would_refuse().next().is_some() {
             extensions.insert(WouldRefuse(decision()));
@@ -125,14 +125,14 @@ impl Enforcer {
             hook(
                 &Head::of(request),
                 key,
-                &self.policies().decision(outcomes.clone()),
+                &self.policies.decision(outcomes.clone()),
             );
         }
     }
 
     /// Passes a request that no policy decides.
     pub(super) fn exempt(&self) -> EnforcerVerdict {
-        self.policies().counters().request(RequestCount::Exempt);
+        self.policies.counters().request(RequestCount::Exempt);
         self.pass()
     }
 
@@ -143,7 +143,7 @@ impl Enforcer {
         request: &mut Request<B>,
     ) -> Response<Bytes> {
         self.call_hook(charges, outcomes, request);
-        let decision = self.policies().decision(outcomes.clone());
+        let decision = self.policies.decision(outcomes.clone());
         let exposed = self.hooks.in_response.then(|| decision.clone());
         let mut response = if are_in_force(charges, outcomes) {
             self.answers.denied(charges, outcomes, decision, request)

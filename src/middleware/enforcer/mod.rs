@@ -43,6 +43,8 @@ use crate::store::{Charge, Wanted};
 #[derive(Debug)]
 pub(super) struct Enforcer {
     limiter: Limiter,
+    /// What the limiter's policies make of a request.
+    policies: Arc<Policies>,
     /// How each policy reads a request, with the policy's index in the limiter.
     readers: Vec<(usize, Http)>,
     answers: Answers,
@@ -96,6 +98,7 @@ impl Enforcer {
             || settlements.is_some()
             || limiter.groups().next().is_some();
         Self {
+            policies: Arc::clone(limiter.policies()),
             limiter,
             readers: readers.filter(|(_, reader)| reader.can_affect()).collect(),
             wanted: if tells_all {
@@ -119,10 +122,8 @@ impl Enforcer {
         &self.limiter
     }
 
-    /// Returns what the limiter's policies make of a request.
-    #[inline]
     pub(super) fn policies(&self) -> &Policies {
-        self.limiter.policies()
+        &self.policies
     }
 
     pub(super) fn set_sources(&mut self, sources: Sources<Head<'static>>) {
@@ -160,14 +161,14 @@ impl Enforcer {
                 Listed::Nowhere => {}
                 Listed::Allowed => return self.exempt(),
                 Listed::Denied => {
-                    self.policies().counters().request(RequestCount::Forbidden);
+                    self.policies.counters().request(RequestCount::Forbidden);
                     return Verdict::Refuse(self.answers.forbidden(request));
                 }
             }
         }
         let Some(resolver) = &self.sources.resolver else {
             return match &*self.readers {
-                [(policy, reader)] if self.policies().declared_modes().are_plain() => {
+                [(policy, reader)] if self.policies.declared_modes().are_plain() => {
                     self.ask_one(*policy, reader, request)
                 }
                 _ => self.ask_as(None, request),
@@ -200,10 +201,10 @@ impl Enforcer {
             plan: self.plan(&head, None),
             finding: None,
         };
-        let mut steps = Skips(self.policies());
+        let mut steps = Skips(&self.policies);
         let purpose = Purpose::Reserve;
         match &self
-            .policies()
+            .policies
             .charge_of(policy, &reading, purpose, &mut steps)
         {
             Ok(charge) => self.put(slice::from_ref(charge), request),
@@ -227,7 +228,7 @@ impl Enforcer {
             Err(Uncharged::Exempt) => self.exempt(),
             Err(Uncharged::MissingKey(refusal)) => self.refuse_for(refusal, request),
             Err(Uncharged::Unresolved(kind)) => {
-                self.policies().counters().failed([]);
+                self.policies.counters().failed([]);
                 Verdict::Refuse(self.answers.store_failed(kind, request))
             }
         }
@@ -256,7 +257,7 @@ impl Enforcer {
     /// Returns why a request is refused for lack of a plan.
     pub(super) fn unresolved(&self, finding: Option<&Finding>) -> Option<StoreErrorKind> {
         let kind = finding.and_then(Finding::refusal)?;
-        (self.policies().declared_modes().are_plain() || !self.has_no_mode_over(Mode::Shadow))
+        (self.policies.declared_modes().are_plain() || !self.has_no_mode_over(Mode::Shadow))
             .then_some(kind)
     }
 
@@ -267,18 +268,18 @@ impl Enforcer {
         finding: Option<&Finding>,
         charges: &mut Charges,
     ) -> Result<(), NoKeyRefusal> {
-        let mut steps = Skips(self.policies());
+        let mut steps = Skips(&self.policies);
         let purpose = Purpose::Reserve;
         if !self.has_levels {
             let readings = self.readings(head, finding);
             return self
-                .policies()
+                .policies
                 .charges_for(readings, purpose, &mut steps, charges);
         }
         let parts = SharedParts::default();
         let head = head.sharing(&parts);
         let readings = self.readings(&head, finding);
-        self.policies()
+        self.policies
             .charges_for(readings, purpose, &mut steps, charges)
     }
 
@@ -303,14 +304,14 @@ impl Enforcer {
     /// Returns whether all policies are off.
     #[inline]
     fn is_off(&self) -> bool {
-        !self.policies().declared_modes().are_plain() && self.has_no_mode_over(Mode::Off)
+        !self.policies.declared_modes().are_plain() && self.has_no_mode_over(Mode::Off)
     }
 
     /// Returns whether no policy has a stronger mode than this.
     #[cold]
     fn has_no_mode_over(&self, mode: Mode) -> bool {
         let mut policies = self.readers.iter().map(|(policy, _)| *policy);
-        policies.all(|policy| self.policies().declared_modes().of(policy) >= mode)
+        policies.all(|policy| self.policies.declared_modes().of(policy) >= mode)
     }
 
     pub(super) fn listed(&self, head: &Head<'_>) -> Listed {
@@ -349,7 +350,7 @@ impl Enforcer {
             charges,
             wanted,
             caller: self
-                .policies()
+                .policies
                 .caller(|timers| deadline(request.headers(), request.extensions(), timers)),
             is_settled: self.settlements.is_some(),
         };

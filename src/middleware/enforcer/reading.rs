@@ -82,7 +82,7 @@ impl Enforcer {
         if finding.is_none() && sources.plan_of.is_none() {
             return None;
         }
-        self.policies()
+        self.policies
             .plan_by(finding, |limits| sources.choose(head, limits))
     }
 
@@ -91,7 +91,7 @@ impl Enforcer {
         (status, missing): NoKeyRefusal,
         request: &mut Request<B>,
     ) -> EnforcerVerdict {
-        self.policies().counters().request(RequestCount::WithoutKey);
+        self.policies.counters().request(RequestCount::WithoutKey);
         Verdict::Refuse(self.answers.missing_key(status, missing, request))
     }
 }

@@ -68,16 +68,16 @@ impl Enforcer {
         let is_allowed = outcomes.is_allowed();
         let waits = || {
             let deadline = |timers: &_| deadline(request.headers(), request.extensions(), timers);
-            let caller = self.policies().caller(deadline);
-            caller.is_some_and(|caller| self.policies().would_wait(&charges, caller, &outcomes))
+            let caller = self.policies.caller(deadline);
+            caller.is_some_and(|caller| self.policies.would_wait(&charges, caller, &outcomes))
         };
         let waits = !is_allowed && waits();
-        self.policies().convert_to_units(&charges, &mut outcomes);
+        self.policies.convert_to_units(&charges, &mut outcomes);
         if is_allowed {
             let guard = self.guard(&charges, &outcomes, request);
-            return Trial::Allowed(self.policies().decision(outcomes), guard);
+            return Trial::Allowed(self.policies.decision(outcomes), guard);
         }
-        let decision = self.policies().decision(outcomes);
+        let decision = self.policies.decision(outcomes);
         if waits {
             Trial::Waits(decision)
         } else {

@@ -32,6 +32,10 @@ impl ReadRedis {
         match *self {}
     }
 
+    pub(super) fn renew_login(&self, _: &Self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn answer_time(&self, _: Duration) -> Box<dyn Signal> {
         match *self {}
     }

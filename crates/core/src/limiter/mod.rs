@@ -175,7 +175,7 @@ impl<L: ?Sized> Limiter<L> {
     // For `tower-ratelimit`.
     #[doc(hidden)]
     #[inline]
-    pub fn policies(&self) -> &Policies {
+    pub fn policies(&self) -> &Arc<Policies> {
         &self.policies
     }
 
