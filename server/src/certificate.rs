@@ -102,16 +102,12 @@ impl Certificate {
         }
         thread::sleep(QUIET);
         if self.files.read(self.flag) == newest {
-            self.reload();
+            self.put(newest);
         }
     }
 
-    /// Puts the files into force if they have changed. With a mistake in them, what is in force stays.
-    fn reload(&self) {
-        let newest = self.files.read(self.flag);
-        if self.lock().newest == newest {
-            return;
-        }
+    /// Puts the bytes of the files into force. With a mistake in them, what is in force stays.
+    fn put(&self, newest: Result<Texts, String>) {
         let config = match &newest {
             Ok(texts) => self.files.config(self.flag, texts),
             Err(error) => Err(error.clone()),
