@@ -119,8 +119,8 @@ pub use self::store::{MemoryStore, SharedStore};
 #[doc(hidden)]
 pub mod __internal {
     pub use tower_ratelimit_core::__internal::{
-        ClientCharges, Interval, Kind, LocalTime, Metric, Pointless, Published, ResolverOf, Times,
-        Value, diagnose, read_zone_data_again, warn_once_in_lines, warn_once_of,
+        ClientCharges, Interval, Kind, LocalTime, Metric, Pointless, Published, ResolverOf, Sealed,
+        Times, Value, diagnose, read_zone_data_again, warn_once_in_lines, warn_once_of,
     };
 
     pub use crate::key::extract::any::AnyKey;

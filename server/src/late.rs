@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tower_ratelimit::__internal::Sealed;
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::{ConfigError, StoreError, StoreErrorKind};
@@ -83,6 +84,8 @@ impl Late {
 struct Absent {
     nodes: NodeCount,
 }
+
+impl Sealed for Absent {}
 
 /// It takes every policy, since another store has taken it.
 impl Store for Absent {

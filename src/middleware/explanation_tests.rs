@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
+use tower_ratelimit_core::__internal::Sealed;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -29,6 +30,7 @@ impl Remembering {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+impl Sealed for Remembering {}
 
 impl Store for Remembering {
     type Backend = Self;

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::OnMissingKey;
@@ -17,6 +18,7 @@ use crate::echo::{Running, answered, global, post};
 /// A service that never answers in time.
 #[derive(Clone, Copy, Debug)]
 struct Broken;
+impl Sealed for Broken {}
 
 impl Store for Broken {
     type Backend = Self;

@@ -1,6 +1,7 @@
 //! Requests with a deadline, by a clock that tokio has paused.
 
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use http::Request;
 use tokio::time::{Instant, sleep, timeout};
@@ -156,6 +157,7 @@ struct Mute(MemoryStore);
 
 #[derive(Debug)]
 struct MuteBackend(MemoryBackend);
+impl Sealed for Mute {}
 
 impl Store for Mute {
     type Backend = MuteBackend;
@@ -164,6 +166,7 @@ impl Store for Mute {
         self.0.open(policies).map(MuteBackend)
     }
 }
+impl Sealed for MuteBackend {}
 
 impl Backend for MuteBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

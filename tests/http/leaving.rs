@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use axum::Router;
 use axum::extract::Request;
@@ -208,6 +209,7 @@ struct Distant(MemoryStore);
 struct DistantBackend(Arc<MemoryBackend>);
 
 const WAY: Duration = Duration::from_millis(6);
+impl Sealed for Distant {}
 
 impl Store for Distant {
     type Backend = DistantBackend;
@@ -236,6 +238,7 @@ impl DistantBackend {
         })
     }
 }
+impl Sealed for DistantBackend {}
 
 impl Backend for DistantBackend {
     fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {

@@ -1,6 +1,7 @@
 //! The refusal of a layer: status, headers, problem and the typed reason.
 
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use http::StatusCode;
 use tower::ServiceExt;
@@ -228,6 +229,8 @@ fn a_failed_store_tells_a_limiter_its_kind_and_whether_a_retry_can_help() {
 #[test]
 fn a_store_that_cannot_hold_a_policy_is_an_error_when_the_layer_is_built() {
     struct Choosy;
+    impl Sealed for Choosy {}
+
     impl Store for Choosy {
         type Backend = tower_ratelimit::store::MemoryBackend;
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use tower_ratelimit::__internal::Sealed;
 
 use tokio::sync::Semaphore;
 use tower_ratelimit::decision::Outcomes;
@@ -36,6 +37,7 @@ pub(crate) struct SlowBackend {
     memory: MemoryBackend,
     released: Arc<Semaphore>,
 }
+impl Sealed for SlowStore {}
 
 impl Store for SlowStore {
     type Backend = SlowBackend;
@@ -47,6 +49,7 @@ impl Store for SlowStore {
         })
     }
 }
+impl Sealed for SlowBackend {}
 
 impl Backend for SlowBackend {
     fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {
@@ -86,6 +89,7 @@ pub(crate) struct BrokenStore {
     pub(crate) when: When,
     pub(crate) kind: StoreErrorKind,
 }
+impl Sealed for BrokenStore {}
 
 impl Store for BrokenStore {
     type Backend = Self;
@@ -111,6 +115,7 @@ pub(crate) struct Reciting {
     pub(crate) when: When,
     pub(crate) outcomes: Outcomes,
 }
+impl Sealed for Reciting {}
 
 impl Store for Reciting {
     type Backend = Self;

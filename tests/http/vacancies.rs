@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -59,6 +60,7 @@ impl CountingStore {
         *self.meanwhile.lock().unwrap() = Some((question, Box::new(happens)));
     }
 }
+impl Sealed for CountingStore {}
 
 impl Store for CountingStore {
     type Backend = CountingBackend;
@@ -74,6 +76,7 @@ impl Store for CountingStore {
         true
     }
 }
+impl Sealed for CountingBackend {}
 
 impl Backend for CountingBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
@@ -80,6 +81,7 @@ struct CountingStore(MemoryStore, Arc<AtomicU32>);
 
 #[derive(Debug)]
 struct CountingBackend(MemoryBackend, Arc<AtomicU32>);
+impl Sealed for CountingStore {}
 
 impl Store for CountingStore {
     type Backend = CountingBackend;
@@ -88,6 +90,7 @@ impl Store for CountingStore {
         Ok(CountingBackend(self.0.open(policies)?, self.1.clone()))
     }
 }
+impl Sealed for CountingBackend {}
 
 impl Backend for CountingBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

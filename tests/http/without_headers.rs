@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tower_ratelimit::__internal::Sealed;
 
 use http::{Request, Response, StatusCode};
 use tower::{Layer, service_fn};
@@ -90,6 +91,7 @@ impl CountingBackend {
         [&self.with_numbers, &self.without].map(|count| count.load(Ordering::Relaxed))
     }
 }
+impl Sealed for CountingBackend {}
 
 impl Store for CountingBackend {
     type Backend = Self;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -364,6 +365,7 @@ fn without_a_timer_no_request_is_held_and_nothing_panics() {
 struct LaterStore(Option<Arc<Semaphore>>);
 
 struct LaterBackend(MemoryBackend, Option<Arc<Semaphore>>);
+impl Sealed for LaterStore {}
 
 impl Store for LaterStore {
     type Backend = LaterBackend;
@@ -373,6 +375,7 @@ impl Store for LaterStore {
         Ok(LaterBackend(memory.open(policies)?, self.0.clone()))
     }
 }
+impl Sealed for LaterBackend {}
 
 impl Backend for LaterBackend {
     fn charge(&self, charges: &[Charge], _: Wanted, _: &mut Outcomes) -> Charged {

@@ -1,5 +1,6 @@
 //! Stores and backends that are used in ways in which the layer does not use them.
 
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::policy::Rule;
@@ -46,6 +47,7 @@ fn a_store_forgets_a_policy_with_the_last_limiter_that_uses_it() {
 struct Forgetful {
     answers: usize,
 }
+impl Sealed for Forgetful {}
 
 impl Store for Forgetful {
     type Backend = Self;

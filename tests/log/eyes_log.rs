@@ -7,6 +7,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
@@ -144,6 +145,7 @@ struct Flaky(Arc<AtomicBool>);
 
 #[derive(Debug)]
 struct FlakyBackend(MemoryBackend, Flaky);
+impl Sealed for Flaky {}
 
 impl Store for Flaky {
     type Backend = FlakyBackend;
@@ -155,6 +157,7 @@ impl Store for Flaky {
         ))
     }
 }
+impl Sealed for FlakyBackend {}
 
 impl Backend for FlakyBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

@@ -1,6 +1,7 @@
 //! Groups of policies of which one pays for a request: the table `first_of`.
 
 use std::collections::HashMap;
+use tower_ratelimit::__internal::Sealed;
 
 use super::levels::Declared;
 use super::shape::{Field, Fields, Shape};
@@ -275,6 +276,7 @@ fn with(layer: RateLimitLayerBuilder, groups: &[(FirstOf, At<'_>)]) -> RateLimit
 
 /// A store that chooses who pays as another one does.
 struct Like(Payers);
+impl Sealed for Like {}
 
 impl Store for Like {
     type Backend = MemoryBackend;

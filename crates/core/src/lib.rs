@@ -89,5 +89,6 @@ pub mod __internal {
     pub use crate::store::outage::standby::{Instead, Standby};
     pub use crate::store::outage::watch::{Probe, Remote, Watch, late};
     pub use crate::store::outlook::KeyOutlook;
+    pub use crate::store::sealed::Sealed;
     pub use crate::store::shared::change::Meanwhile;
 }

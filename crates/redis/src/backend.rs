@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
+use tower_ratelimit_core::__internal::Sealed;
 
 use tokio::runtime::Handle;
 
@@ -351,6 +352,7 @@ impl Calls {
         }
     }
 }
+impl Sealed for RedisBackend {}
 
 impl Backend for RedisBackend {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {

@@ -62,6 +62,7 @@ mod view;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use tower_ratelimit_core::__internal::Sealed;
 
 use self::batcher::Batcher;
 use self::calls::Calls;
@@ -237,6 +238,7 @@ impl RedisStore {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+impl Sealed for RedisStore {}
 
 impl Store for RedisStore {
     type Backend = RedisBackend;

@@ -5,6 +5,7 @@
 
 use super::random::Random;
 use super::{Broken, Stage};
+use tower_ratelimit_core::__internal::Sealed;
 use tower_ratelimit_core::algorithm::AnchoredWindow;
 use tower_ratelimit_core::error::{ConfigError, StoreError};
 use tower_ratelimit_core::key::Key;
@@ -122,6 +123,7 @@ fn take(used: &[u32; LIMITS.len()], most: u32) -> (u32, Option<usize>) {
 
 /// The store under test, for a limiter that does nothing in its place while it is away.
 struct Lent<'s, S>(&'s S);
+impl<S: Store> Sealed for Lent<'_, S> {}
 
 impl<S: Store> Store for Lent<'_, S> {
     type Backend = S::Backend;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -315,6 +316,7 @@ struct Changing(MemoryBackend);
 
 #[derive(Clone)]
 struct ChangingStore(MemoryStore);
+impl Sealed for ChangingStore {}
 
 impl Store for ChangingStore {
     type Backend = Changing;
@@ -323,6 +325,7 @@ impl Store for ChangingStore {
         self.0.open(policies).map(Changing)
     }
 }
+impl Sealed for Changing {}
 
 impl Backend for Changing {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
@@ -28,6 +29,7 @@ struct Named(Own, Availability);
 
 #[derive(Debug)]
 struct OwnBackend(MemoryBackend, Own);
+impl Sealed for Own {}
 
 impl Store for Own {
     type Backend = OwnBackend;
@@ -40,6 +42,7 @@ impl Store for Own {
         true
     }
 }
+impl Sealed for Named {}
 
 impl Store for Named {
     type Backend = OwnBackend;
@@ -52,6 +55,7 @@ impl Store for Named {
         Some(self.1.clone())
     }
 }
+impl Sealed for OwnBackend {}
 
 impl Backend for OwnBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

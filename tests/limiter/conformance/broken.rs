@@ -1,6 +1,7 @@
 //! Stores that each break one law.
 
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::policy::Rule;
@@ -206,6 +207,7 @@ struct OtherwiseBackend {
     backend: MemoryBackend,
     what: What,
 }
+impl Sealed for Otherwise {}
 
 impl Store for Otherwise {
     type Backend = OtherwiseBackend;
@@ -233,6 +235,7 @@ fn all_of_the_first(charges: &[Charge]) -> Vec<Charge> {
     let all = (0..2).map(|policy| Charge::new(policy, first.key(), first.cost()));
     all.collect()
 }
+impl Sealed for OtherwiseBackend {}
 
 impl Backend for OtherwiseBackend {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
@@ -354,6 +355,7 @@ fn an_override_concerns_the_member_that_it_names() {
 
 /// A store that does not say that it chooses.
 struct Silent(MemoryStore);
+impl Sealed for Silent {}
 
 impl Store for Silent {
     type Backend = MemoryBackend;

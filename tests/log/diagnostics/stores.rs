@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::time::Duration;
+use tower_ratelimit::__internal::Sealed;
 
 use axum::body::Body;
 use http::{Request, StatusCode};
@@ -24,6 +25,7 @@ use crate::support::log::{Log, LogLine};
 
 #[derive(Debug)]
 struct DownStore;
+impl Sealed for DownStore {}
 
 impl Store for DownStore {
     type Backend = Self;
@@ -67,6 +69,7 @@ fn a_store_that_fails_is_a_warning_with_its_cause_which_the_client_is_not_told()
 /// A store that other processes share, which is not asked.
 #[derive(Debug)]
 struct SharedByAll;
+impl Sealed for SharedByAll {}
 
 impl Store for SharedByAll {
     type Backend = DownStore;
@@ -190,6 +193,7 @@ fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
 /// A store that implements `charge` alone.
 #[derive(Debug)]
 struct ChargesOnly<T>(T);
+impl Sealed for ChargesOnly<MemoryStore> {}
 
 impl Store for ChargesOnly<MemoryStore> {
     type Backend = ChargesOnly<MemoryBackend>;
@@ -198,6 +202,7 @@ impl Store for ChargesOnly<MemoryStore> {
         self.0.open(policies).map(ChargesOnly)
     }
 }
+impl Sealed for ChargesOnly<MemoryBackend> {}
 
 impl Backend for ChargesOnly<MemoryBackend> {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

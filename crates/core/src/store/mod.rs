@@ -20,6 +20,7 @@ pub(crate) mod memory;
 pub(crate) mod outage;
 pub(crate) mod outlook;
 mod reply;
+pub(crate) mod sealed;
 pub(crate) mod shared;
 mod slot;
 mod tenant_share;
@@ -41,6 +42,7 @@ pub use self::outage::{Availability, NodeCount};
 pub(crate) use self::outlook::KeyOutlook;
 pub use self::outlook::Outlook;
 pub use self::reply::Reply;
+use self::sealed::Sealed;
 pub use self::shared::{Change, Changed, Items, SharedBackend, SharedStore, Write};
 pub use self::slot::Slot;
 pub use self::tenant_share::TenantShare;
@@ -55,7 +57,9 @@ use crate::observe::{KeyStats, StoreStats};
 use crate::policy::{Alternative, Policy};
 
 /// A place where state lives.
-pub trait Store {
+///
+/// It is sealed: a store of your own implements [`Items`].
+pub trait Store: Sealed {
     /// The backend that the store opens for a list of policies.
     type Backend: Backend;
 
@@ -130,7 +134,9 @@ pub trait Store {
 pub const DAMAGED: &str = "damaged state";
 
 /// The state of all keys under one list of policies.
-pub trait Backend: fmt::Debug + Send + Sync + 'static {
+///
+/// It is sealed, as [`Store`] is.
+pub trait Backend: Sealed + fmt::Debug + Send + Sync + 'static {
     /// Decides one request, in one step at one moment.
     ///
     /// - If every policy allows the request, each is charged. If one denies it, none is charged.

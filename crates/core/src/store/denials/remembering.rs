@@ -1,5 +1,6 @@
 //! A backend that answers repeated denials from the cache.
 
+use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -122,6 +123,7 @@ impl Remembering {
         }
     }
 }
+impl Sealed for Remembering {}
 
 impl Backend for Remembering {
     fn charge(&self, charges: &[Charge], wanted: Wanted, outcomes: &mut Outcomes) -> Charged {

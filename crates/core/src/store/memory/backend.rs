@@ -1,5 +1,6 @@
 //! The backend of the store in memory: which path each charge takes.
 
+use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -588,6 +589,7 @@ impl MemoryBackend {
         }
     }
 }
+impl Sealed for MemoryBackend {}
 
 impl Backend for MemoryBackend {
     #[inline]

@@ -32,6 +32,7 @@ mod tiers;
 mod timed;
 mod usage;
 
+use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -310,6 +311,7 @@ impl fmt::Debug for MemoryStore {
         f.debug_struct("MemoryStore").finish_non_exhaustive()
     }
 }
+impl Sealed for MemoryStore {}
 
 impl Store for MemoryStore {
     type Backend = MemoryBackend;

@@ -1,5 +1,6 @@
 //! Asks a store that may be away, and decides in its place while it is.
 
+use crate::store::sealed::Sealed;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub(super) struct Guard {
 
 /// Learns from an answer of the store, and returns whether the store has written for it.
 type Learn<T> = fn(&Guard, &[Charge], &T) -> bool;
+impl Sealed for Guard {}
 
 impl Backend for Guard {
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {

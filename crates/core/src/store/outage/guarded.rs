@@ -2,6 +2,7 @@
 //!
 //! A store that needs no guard is asked directly, so a backend in memory pays one branch for it.
 
+use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +79,7 @@ impl<L: ?Sized> Guarded<L> {
         &self.backend
     }
 }
+impl<L: Backend + ?Sized> Sealed for Guarded<L> where Self: Send + Sync + 'static {}
 
 impl<L: Backend + ?Sized> Backend for Guarded<L>
 where

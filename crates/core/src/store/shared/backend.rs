@@ -1,5 +1,6 @@
 //! The backend of a store over items: a change for each verb.
 
+use crate::store::sealed::Sealed;
 use std::fmt;
 use std::iter;
 use std::slice;
@@ -214,6 +215,7 @@ fn tag(text: &str) -> u64 {
     };
     u64::from_be_bytes(*tag)
 }
+impl<I: Items> Sealed for SharedBackend<I> {}
 
 impl<I: Items> Backend for SharedBackend<I> {
     fn stats(&self) -> StoreStats {

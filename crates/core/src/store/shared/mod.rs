@@ -10,6 +10,7 @@ mod part;
 mod rule;
 mod tenants;
 
+use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -207,6 +208,7 @@ impl<I: Items> SharedStore<I> {
         }
     }
 }
+impl<I: Items> Sealed for SharedStore<I> {}
 
 impl<I: Items> Store for SharedStore<I> {
     type Backend = SharedBackend<I>;
