@@ -709,6 +709,28 @@ fn more_tenants_than_are_told_apart_share_one_place() {
     assert!(had.iter().all(|one| *one > 3.0), "{had:?}");
 }
 
+#[test]
+fn what_is_given_back_of_a_tenant_that_is_not_told_apart_is_of_the_place_it_shares() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().most_tenants(2);
+    let policy = Policy::new("upstream", TokenBucket::per_second(10).burst(40)).fair(fair);
+    let limiter = builder(policy, &clock).build_local().unwrap();
+    for name in ["ann", "bob", "cid"] {
+        assert!(passes(&limiter, name));
+    }
+    // An estimate that was too high.
+    limiter.settle(tenant("cid"), 30).now();
+    limiter.refund(tenant("cid"), 30).now();
+    let others_ask = || while passes(&limiter, "ann") | passes(&limiter, "bob") {};
+    others_ask();
+    clock.advance(Duration::from_millis(800));
+    others_ask();
+    assert!(
+        passes(&limiter, "cid"),
+        "it has no debt, and a third is kept for it"
+    );
+}
+
 /// An attacker that invents tenants, or shared keys, does not grow the memory, and does not end the limit.
 #[test]
 fn invented_tenants_take_no_room() {

@@ -356,7 +356,7 @@ end
 
 -- Takes units off the debt of a tenant, or forgets the debt, if no number is given.
 function shares.give_back(it, field, units)
-  local place = it.places[field]
+  local place = it.places[field] or it.places['*']
   if not place then
     return
   end

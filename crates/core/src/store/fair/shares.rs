@@ -390,7 +390,7 @@ impl Shares {
 
     /// Takes units off the debt of a tenant. It gets no claim by this: what it gives back may have been nobody's claim.
     pub(in crate::store) fn give_back(&mut self, name: u64, units: u32, scale: &Scale) {
-        if let Some(&place) = self.places.get(&name) {
+        if let Some(place) = self.place_of(name) {
             let time = scale.time_of(units);
             self.change(place, |tenant, virtual_time| {
                 let least = tenant.tag.min(virtual_time);
@@ -401,7 +401,7 @@ impl Shares {
 
     /// Forgets the debt of a tenant.
     pub(in crate::store) fn forgive(&mut self, name: u64) {
-        if let Some(&place) = self.places.get(&name) {
+        if let Some(place) = self.place_of(name) {
             self.change(place, |tenant, virtual_time| {
                 tenant.tag = tenant.tag.min(virtual_time);
             });
