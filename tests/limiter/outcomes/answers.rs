@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -86,6 +87,60 @@ async fn an_outer_layer_counts_what_an_inner_one_refuses_once_or_gives_it_back()
         }
         assert_eq!(statuses, [200, 429, 429]);
         assert_eq!(used(&outer, "ann").await, expected);
+    }
+}
+
+/// A body of which nothing comes before its client has gone.
+struct Endless;
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+}
+
+/// The page about express-rate-limit translates its two options by these conditions.
+#[tokio::test]
+async fn answers_that_are_broken_off_count_as_in_express() {
+    fn fails(ending: &Ending<'_>) -> bool {
+        ending.status().as_u16() >= 400 || !ending.is_complete()
+    }
+    let skips_failed = || {
+        let policy = policy(PLENTY).refund_when(fails);
+        layer(policy.on_abandoned(OnAbandoned::Nothing))
+    };
+    let skips_successful = || layer(policy(PLENTY).charge_when(fails));
+
+    for (layer, whole, broken_off, gone) in [
+        (skips_failed as fn() -> _, 50, 0, 0),
+        (skips_successful, 0, 50, 50),
+    ] {
+        let each: [(_, u32); 3] = [(Some(true), whole), (Some(false), broken_off), (None, gone)];
+        for (ends, expected) in each {
+            let layer = layer();
+            match ends {
+                Some(true) => {
+                    let inner = |_| async { Ok::<_, Infallible>(Response::new(Ended)) };
+                    drop(answer(&layer, inner).await.unwrap());
+                }
+                Some(false) => {
+                    let inner = |_| async { Ok::<_, Infallible>(Response::new(Endless)) };
+                    drop(answer(&layer, inner).await.unwrap());
+                }
+                None => {
+                    let inner = |_| std::future::pending::<Result<Response<Ended>, Infallible>>();
+                    let gone = answer(&layer, inner);
+                    assert!(tokio::time::timeout(Duration::ZERO, gone).await.is_err());
+                }
+            }
+            assert_eq!(used(&layer, "ann").await, expected, "{ends:?}");
+        }
     }
 }
 
