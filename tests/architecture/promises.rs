@@ -5,10 +5,11 @@ use std::fs;
 use super::root;
 
 /// Those that have a 1.0, and the two of tower whose 0.3 all middleware shares.
-const STABLE: [&str; 8] = [
+const STABLE: [&str; 9] = [
     "bytes",
     "http",
     "http_body",
+    "redis",
     "serde_core",
     "smallvec",
     "tokio",
@@ -43,11 +44,73 @@ fn unstable(line: &str) -> Option<&str> {
         .find(|word| !(STABLE.contains(word) || implements && TRAITS.contains(word)))
 }
 
+/// Returns the public API of each package that is stable from 1.0 on.
+fn stable_apis() -> impl Iterator<Item = (&'static str, String)> {
+    let packages = [
+        "tower-ratelimit",
+        "tower-ratelimit-core",
+        "tower-ratelimit-redis",
+    ];
+    packages.into_iter().map(|package| {
+        let path = root().join(format!("tests/public-api/{package}.txt"));
+        (package, fs::read_to_string(path).unwrap())
+    })
+}
+
+/// Returns the enums, and the structs with public fields, that cannot grow.
+fn closed(api: &str) -> Vec<&str> {
+    let of_fields = |name: &str| {
+        let field = format!("pub {name}::");
+        api.lines().any(|line| {
+            line.strip_prefix(&*field)
+                .is_some_and(|rest| rest.contains(": "))
+        })
+    };
+    let items = api.lines().filter_map(|line| {
+        let (attributes, item) = line.split_once("pub ")?;
+        let (kind, rest) = item.split_once(' ')?;
+        let name = rest.split(['<', ' ', '(']).next()?;
+        let has_parts = match kind {
+            "enum" => true,
+            "struct" => of_fields(name) || rest.contains('(') && !rest.ends_with("(_)"),
+            _ => false,
+        };
+        (has_parts && !attributes.contains("#[non_exhaustive]")).then_some(name)
+    });
+    items.collect()
+}
+
+/// As the page on stability says.
+#[test]
+fn what_has_public_fields_or_variants_can_grow() {
+    let closed: Vec<String> = stable_apis()
+        .flat_map(|(_, api)| {
+            closed(&api)
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(
+        closed,
+        [
+            "tower_ratelimit::policy::Cost",
+            "tower_ratelimit::response::Answer",
+            "tower_ratelimit_core::calendar::Weekday",
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_grow_is_found() {
+    let api = "pub enum a::Day\n#[non_exhaustive] pub enum a::Kind\npub struct a::Cost(u32)\npub struct a::Limit(_)\n\
+               pub struct a::Stats {..}\npub a::Stats::count: u64\npub struct a::Whole<T> {..}\npub fn a::Whole::new(of: u8)\n";
+    assert_eq!(closed(api), ["a::Day", "a::Cost", "a::Stats"]);
+}
+
 #[test]
 fn a_stable_item_names_no_type_of_an_unstable_crate() {
-    for package in ["tower-ratelimit", "tower-ratelimit-core"] {
-        let path = root().join(format!("tests/public-api/{package}.txt"));
-        let api = fs::read_to_string(path).unwrap();
+    for (package, api) in stable_apis() {
         for line in api.lines() {
             assert_eq!(unstable(line), None, "{package}: {line}");
         }
