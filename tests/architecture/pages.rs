@@ -4,7 +4,6 @@
 //! A link to an item or to another page leads to docs.rs, and `.ci/links` looks whether it is there.
 
 use std::fs;
-use std::path::PathBuf;
 
 use super::root;
 
@@ -18,6 +17,9 @@ const FOLDERS: [&str; 7] = [
     "loadtest/docs",
     "server/docs",
 ];
+
+/// Where a page that rustdoc renders has its pictures: rustdoc copies none, and a path leads nowhere there.
+const OF_THE_REPOSITORY: &str = "https://raw.githubusercontent.com/OWNER/tower-ratelimit/main/";
 
 /// A page, by its path below the root.
 pub(super) struct Page {
@@ -99,15 +101,10 @@ fn of_rustdoc_alone(page: &Page) -> Vec<String> {
     for target in prose.iter().flat_map(|line| targets(line)) {
         let leads = if let Some(heading) = target.strip_prefix('#') {
             headings.iter().any(|one| one == heading)
-        } else if target.starts_with("https://") || target.starts_with("http://") {
-            true
+        } else if let Some(path) = target.strip_prefix(OF_THE_REPOSITORY) {
+            root().join(path).exists()
         } else {
-            // A picture beside the page.
-            let beside = PathBuf::from(&page.path).with_file_name(target);
-            beside
-                .extension()
-                .is_some_and(|extension| extension == "svg")
-                && root().join(beside).exists()
+            target.starts_with("https://") || target.starts_with("http://")
         };
         if !leads {
             found.push(format!("a link to {target}"));
@@ -263,6 +260,8 @@ fn what_only_rustdoc_understands_is_found() {
         "A [policy](tower_ratelimit::Policy).",
         "See [`Policy`].",
         "See [there](other.md).",
+        "![what is admitted](compare.svg)",
+        "![it](https://raw.githubusercontent.com/OWNER/tower-ratelimit/main/docs/no.svg)",
         "See [below](#the-other).\n\n# The one\n",
         "```\nlet a = 1;\n```",
         "```rust\n# use std::fmt;\nfn f() {}\n```",
@@ -274,7 +273,7 @@ fn what_only_rustdoc_understands_is_found() {
     for text in [
         "A [policy](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/struct.Policy.html), `[lists]`.",
         "See [below](#what-1-costs).\n\n## What `1` costs\n",
-        "![what is admitted](compare.svg)",
+        "![what is admitted](https://raw.githubusercontent.com/OWNER/tower-ratelimit/main/docs/compare.svg)",
         "```toml\n# A comment.\nlimit = 1\n```",
         "```rust,no_run\n#[derive(Clone)]\nstruct A;\n```",
     ] {
