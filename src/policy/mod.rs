@@ -479,8 +479,7 @@ impl<R> Policy<R> {
     ///   policy's own limit, and not those of plans.
     /// - if a number of the penalty is out of range,
     /// - if the limit of the policy depends on the hour,
-    /// - if the policy is soft, or lets requests [wait](Self::wait_up_to), or
-    /// - if the store is another crate's, which [does not count refusals](crate::store::Store::counts_refusals).
+    /// - if the policy is soft, or lets requests [wait](Self::wait_up_to).
     ///
     /// ```
     /// use std::time::Duration;
@@ -586,8 +585,7 @@ impl<R> Policy<R> {
     /// Sets what happens to requests while the store cannot decide; the default is
     /// [`OnStoreFailure::Local`].
     ///
-    /// It applies to each shared store: [`RedisStore`](crate::store), [`SharedStore`](crate::SharedStore) and
-    /// any store whose [`is_shared`](crate::store::Store::is_shared) returns `true`. A
+    /// It applies to each shared store: [`RedisStore`](crate::store) and [`SharedStore`](crate::SharedStore). A
     /// [`MemoryStore`](crate::MemoryStore) is never away.
     pub fn on_store_failure(mut self, what: OnStoreFailure) -> Self {
         self.rule = self.rule.on_store_failure(what);
