@@ -1,4 +1,6 @@
-//! What the targets share: heads of HTTP from lines of text, bodies in pieces, and futures that are ready at once.
+//! What the targets share: heads of HTTP from lines of text, bodies in pieces, futures that are ready at once, and a server.
+
+mod served;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,6 +11,8 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::StreamBody;
+
+pub use self::served::{Served, status};
 
 /// Returns the first line, and the rest.
 pub fn line(text: &[u8]) -> (&[u8], &[u8]) {

@@ -6,20 +6,13 @@
 #![no_main]
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
 use libfuzzer_sys::fuzz_target;
-use ratelimitd::phase::Phase;
-use ratelimitd::server::{Answers, Bounds, Server};
-use ratelimitd::socket::Socket;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
-use tower_ratelimit_fuzz::line;
+use ratelimitd::server::Answers;
+use tower_ratelimit_fuzz::{Served, line};
 
 /// What a service, or a reader, takes for a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,10 +23,8 @@ struct Read {
 }
 
 struct Scene {
-    runtime: Runtime,
-    path: std::path::PathBuf,
+    served: Served,
     seen: Arc<Mutex<Vec<Read>>>,
-    _phase: watch::Sender<Phase>,
 }
 
 thread_local! {
@@ -61,12 +52,6 @@ fuzz_target!(|text: &[u8]| {
 
 impl Scene {
     fn new() -> Self {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("it can be built");
-        let path = std::env::temp_dir().join(format!("ratelimitd-fuzz-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
         let seen = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&seen);
         let service = Router::new().fallback(move |request: Request| {
@@ -85,36 +70,13 @@ impl Scene {
                 }
             }
         });
-        let phase = watch::Sender::new(Phase::Ready);
-        let server = Server::new(Bounds::default(), phase.subscribe());
-        runtime.block_on(async {
-            let listener = UnixListener::bind(&path).expect("the path is free");
-            tokio::spawn(server.serve(Socket::Unix(listener), Answers::Operators(service)));
-        });
-        Self {
-            runtime,
-            path,
-            seen,
-            _phase: phase,
-        }
+        let served = Served::new("framing", Answers::Operators(service));
+        Self { served, seen }
     }
 
     /// Returns what the service has seen.
     fn send(&self, (first, rest): (&[u8], &[u8])) -> Vec<Read> {
-        self.runtime.block_on(async {
-            let mut stream = UnixStream::connect(&self.path)
-                .await
-                .expect("the server is there");
-            // The server may close the connection before it has taken all.
-            let _ = stream.write_all(first).await;
-            tokio::task::yield_now().await;
-            let _ = stream.write_all(rest).await;
-            let _ = stream.shutdown().await;
-            let mut answers = Vec::new();
-            let end =
-                tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut answers));
-            assert!(end.await.is_ok(), "the connection stays open");
-        });
+        self.served.exchange(&[first, rest]);
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

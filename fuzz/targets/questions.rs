@@ -3,21 +3,12 @@
 
 #![no_main]
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use http::{HeaderMap, Method, Uri};
 use libfuzzer_sys::fuzz_target;
-use ratelimitd::phase::Phase;
-use ratelimitd::server::{Answers, Bounds, Server};
-use ratelimitd::socket::Socket;
+use ratelimitd::server::Answers;
 use ratelimitd::{Gateway, Limits};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
 use tower_ratelimit_config::{Config, Format};
-use tower_ratelimit_fuzz::fields;
+use tower_ratelimit_fuzz::{Served, fields, status};
 
 const LIMITS: &str = "
 [lists]
@@ -32,14 +23,8 @@ const METHODS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
 const URIS: [&str; 3] = ["x-original-uri", "x-original-url", "x-forwarded-uri"];
 const HOSTS: [&str; 1] = ["x-forwarded-host"];
 
-struct Scene {
-    runtime: Runtime,
-    path: PathBuf,
-    _phase: watch::Sender<Phase>,
-}
-
 thread_local! {
-    static SCENE: Scene = Scene::new();
+    static SERVED: Served = serve();
 }
 
 fuzz_target!(|text: &[u8]| {
@@ -57,7 +42,7 @@ fuzz_target!(|text: &[u8]| {
     if others.iter().any(|name| sent.contains_key(*name)) {
         return;
     }
-    let status = SCENE.with(|scene| scene.ask(&sent));
+    let status = SERVED.with(|served| ask(served, &sent));
     assert!(matches!(status, 200 | 400 | 403 | 431), "{status}");
     let groups = [&METHODS[..], &URIS, &HOSTS];
     if groups.iter().any(|group| contradict(&sent, group)) {
@@ -87,58 +72,23 @@ fn contradict(sent: &HeaderMap, names: &[&str]) -> bool {
     values(sent, names).any(|value| Some(value) != first)
 }
 
-impl Scene {
-    fn new() -> Self {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("it can be built");
-        let path =
-            std::env::temp_dir().join(format!("ratelimitd-questions-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let config = Config::builder()
-            .parse(LIMITS, Format::Toml)
-            .expect("the file is good");
-        let layer = config.layer().expect("the file is good");
-        let gateway = Gateway::new(Limits::Text { config, layer }, None).log_refusals(1);
-        let phase = watch::Sender::new(Phase::Ready);
-        let server = Server::new(Bounds::default(), phase.subscribe());
-        runtime.block_on(async {
-            let listener = UnixListener::bind(&path).expect("the path is free");
-            tokio::spawn(server.serve(Socket::Unix(listener), Answers::Gateway(gateway)));
-        });
-        Self {
-            runtime,
-            path,
-            _phase: phase,
-        }
-    }
+fn serve() -> Served {
+    let config = Config::builder()
+        .parse(LIMITS, Format::Toml)
+        .expect("the file is good");
+    let layer = config.layer().expect("the file is good");
+    let gateway = Gateway::new(Limits::Text { config, layer }, None).log_refusals(1);
+    Served::new("questions", Answers::Gateway(gateway))
+}
 
-    /// Returns the status of the answer.
-    fn ask(&self, sent: &HeaderMap) -> u16 {
-        let mut question =
-            b"GET /_limit/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\n".to_vec();
-        for (name, value) in sent {
-            for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-                question.extend_from_slice(part);
-            }
+/// Returns the status of the answer.
+fn ask(served: &Served, sent: &HeaderMap) -> u16 {
+    let mut question = b"GET /_limit/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\n".to_vec();
+    for (name, value) in sent {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            question.extend_from_slice(part);
         }
-        question.extend_from_slice(b"\r\n");
-        let mut answer = Vec::new();
-        self.runtime.block_on(async {
-            let mut stream = UnixStream::connect(&self.path)
-                .await
-                .expect("the server is there");
-            // The server may close the connection before it has taken all.
-            let _ = stream.write_all(&question).await;
-            let end = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut answer));
-            assert!(end.await.is_ok(), "the connection stays open");
-        });
-        let answer = String::from_utf8_lossy(&answer);
-        let status = answer
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok());
-        status.unwrap_or_else(|| panic!("no answer: {answer:?}"))
     }
+    question.extend_from_slice(b"\r\n");
+    status(&served.exchange(&[&question])).0
 }

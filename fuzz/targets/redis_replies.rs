@@ -63,10 +63,15 @@ fuzz_target!(|text: &[u8]| {
             while !server.is_done() {
                 decided(limiter.check("ann", 2).await);
                 decided(limiter.peek("ann", 1).await);
-                decided(limiter.acquire_up_to("ann", 3).await.map(|(units, decision)| {
-                    assert!(units <= 3);
-                    decision
-                }));
+                decided(
+                    limiter
+                        .acquire_up_to("ann", 3)
+                        .await
+                        .map(|(units, decision)| {
+                            assert!(units <= 3);
+                            decision
+                        }),
+                );
                 let _ = limiter.settle("ann", 1).await;
                 let _ = limiter.refund("ann", 1).await;
                 let _ = limiter.inspect("ann").await;

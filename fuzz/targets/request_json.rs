@@ -1,5 +1,5 @@
 //! Fields of the body of a request: they are those that a parser of JSON reads, in whatever frames they come, and the body passes
-//! unchanged.
+//! unchanged, or with nothing but the question for the usage of its stream.
 //!
 //! The first line is the length of a frame.
 
@@ -36,6 +36,9 @@ fuzz_target!(|text: &[u8]| {
         .number("max_tokens");
     let whole = read(&layer, text, text.len());
     assert_eq!(whole, read(&layer, text, frame));
+    let mcp = ReadJsonLayer::new().mcp();
+    assert_eq!(read(&mcp, text, text.len()), read(&mcp, text, frame));
+    asks_for_usage(text, frame);
 
     let Ok(Fields {
         model,
@@ -71,12 +74,31 @@ struct Fields {
     number: Option<u64>,
 }
 
-/// Returns what stands in a body, or why it is refused.
-fn read(layer: &ReadJsonLayer, text: &[u8], frame: usize) -> Result<Fields, Unread> {
-    send(layer, text, body(text, frame))
+/// The body that is passed on differs by that question alone.
+fn asks_for_usage(text: &[u8], frame: usize) {
+    let layer = ReadJsonLayer::new().include_usage_if(|_| true);
+    let passed = send(&layer, body(text, frame)).map(|(_, passed)| passed);
+    let whole = send(&layer, body(text, text.len())).map(|(_, passed)| passed);
+    assert_eq!(passed, whole);
+    let Some(passed) = passed.ok().filter(|passed| passed != text) else {
+        return;
+    };
+    let parse = |text| serde_json::from_slice::<Value>(text).expect("it is JSON");
+    let mut asked = parse(text);
+    assert_eq!(asked["stream"], true);
+    asked["stream_options"]["include_usage"] = true.into();
+    assert_eq!(parse(&passed), asked);
 }
 
-fn send<B>(layer: &ReadJsonLayer, text: &[u8], body: B) -> Result<Fields, Unread>
+/// Returns what stands in a body, or why it is refused.
+fn read(layer: &ReadJsonLayer, text: &[u8], frame: usize) -> Result<Fields, Unread> {
+    let (fields, passed) = send(layer, body(text, frame))?;
+    assert_eq!(passed, text, "the body has changed");
+    fields
+}
+
+/// Returns what stands in a body and what is passed on of it, or why it is refused.
+fn send<B>(layer: &ReadJsonLayer, body: B) -> Result<(Result<Fields, Unread>, Bytes), Unread>
 where
     B: Body<Data = Bytes, Error = Infallible>,
 {
@@ -94,14 +116,14 @@ where
     let request = got.borrow_mut().take().expect("it is passed on");
     let (head, body) = request.into_parts();
     let passed = now(body.collect()).expect("it has no errors").to_bytes();
-    assert_eq!(passed, text, "the body has changed");
     let fields: &JsonFields = head.extensions.get().expect("the layer leaves them");
-    match fields.unread() {
+    let fields = match fields.unread() {
         Some(why) => Err(why),
         None => Ok(Fields {
             model: fields.text("model").map(str::to_owned),
             name: fields.text("params.name").map(str::to_owned),
             number: fields.number("max_tokens"),
         }),
-    }
+    };
+    Ok((fields, passed))
 }
