@@ -212,20 +212,8 @@ fn what_a_queue_does_not_go_with_is_told_with_its_line() {
 }
 
 #[test]
-fn a_queue_is_divided_in_this_process_alone() {
-    let told = mistakes(&format!(
-        "{QUEUE}\n[store]\nredis = \"redis://127.0.0.1:1\"\n"
-    ));
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(
-        told[0].contains("only the memory of this process"),
-        "{told:?}"
-    );
-}
-
-#[test]
 fn a_store_in_redis_divides_limits_as_well() {
-    for text in [FAIR, SLOTS] {
+    for text in [FAIR, SLOTS, QUEUE] {
         // A file with a mistake ends the test.
         let _ = config(&format!(
             "{text}\n[store]\nredis = \"redis://127.0.0.1:1\"\n"

@@ -9,14 +9,15 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::{Builder, Runtime};
+use tower_ratelimit::clock::Clock as _;
 use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Fair, Penalty};
-use tower_ratelimit::store::SharedStore;
+use tower_ratelimit::store::{Amendment, Backend, Charge, Departure, SharedStore, Store};
 use tower_ratelimit::{
-    Algorithm, AnchoredWindow, Decision, Gcra, LeakyBucket, Limiter, LocalLimiter, ManualClock,
-    MemoryStore, Micros, Policy, RedisStore, StoreError, TokenBucket,
+    Algorithm, AnchoredWindow, Decision, Gcra, LeakyBucket, LeakyQueue, Limiter, LocalLimiter,
+    ManualClock, MemoryStore, Micros, Policy, RedisStore, StoreError, TokenBucket,
 };
 
 use crate::scene::{ask, calls, cluster_store, daily, patient, store, without_a_standby};
@@ -42,22 +43,20 @@ fn a_cluster_divides_as_memory_does() {
 /// time counts from another moment, which is rounded otherwise: so one of them asks first.
 #[test]
 fn items_divide_as_memory_does() {
-    let over = |builder: LimiterBuilder, clock: &ManualClock| {
-        let store = SharedStore::new(Contested::new(clock));
-        builder.store(store).build().unwrap()
-    };
+    let over =
+        |case: &Case, clock: &ManualClock| case.over(SharedStore::new(Contested::new(clock)));
     let counts = compare(&over, 500, true);
     println!("fair shares, in items: {counts:?}");
 }
 
-/// Builds a limiter over a store with this clock.
-type Over<'a> = &'a dyn Fn(LimiterBuilder, &ManualClock) -> Limiter;
+/// A limiter of a case over a store, and the store opened for the policy that is divided.
+type Opened = (Limiter, Box<dyn Backend>);
 
-fn over_redis(store: &RedisStore) -> impl Fn(LimiterBuilder, &ManualClock) -> Limiter {
-    move |builder, clock| {
-        let store = store.clone().clock(clock.clone());
-        builder.store(store).build().unwrap()
-    }
+/// Opens a store with this clock.
+type Over<'a> = &'a dyn Fn(&Case, &ManualClock) -> Opened;
+
+fn over_redis(store: &RedisStore) -> impl Fn(&Case, &ManualClock) -> Opened {
+    move |case, clock| case.over(store.clone().clock(clock.clone()))
 }
 
 /// Some policies, of which the first one is divided, and what is asked of them.
@@ -90,6 +89,8 @@ enum Beside {
 #[derive(Clone, Debug)]
 enum Verb {
     Check(Asker, u32),
+    /// A request goes away before its turn in a queue, and another one may be behind it.
+    Leave(Asker, u32, Option<Asker>),
     Peek(Asker, u32),
     TakeUpTo(Asker, u32),
     /// Concurrent requests, which share calls and are decided in this order.
@@ -140,6 +141,8 @@ fn divided() -> impl Strategy<Value = Divided> {
         (1..=99_u32, 5..=60_u32)
             .prop_map(|(a, most)| LeakyBucket::per_second(a).capacity(most).into()),
         (5..=60_u32).prop_map(|a| TokenBucket::per_second(a).by_interval().into()),
+        (1..=200_u32, 4..=59_u32)
+            .prop_map(|(a, places)| LeakyQueue::per_second(a).places(places).into()),
     ];
     let rarely = || prop_oneof![5 => Just(false), 1 => Just(true)];
     (
@@ -153,7 +156,8 @@ fn divided() -> impl Strategy<Value = Divided> {
                 algorithm,
                 most_tenants,
                 active_for: Duration::from_millis(active),
-                is_soft,
+                // A soft queue is refused when built.
+                is_soft: is_soft && !matches!(algorithm, Algorithm::LeakyQueue(_)),
                 penalty: (has_penalty && !is_soft).then_some(is_extended),
             },
         )
@@ -168,6 +172,8 @@ fn verb() -> impl Strategy<Value = Verb> {
     let cost = || prop_oneof![1 => Just(0_u32), 12 => Just(1), 4 => 1..=8_u32, 1 => 1..=70_u32];
     prop_oneof![
         30 => (asker(), cost()).prop_map(|(asker, cost)| Verb::Check(asker, cost)),
+        6 => (asker(), cost(), proptest::option::of(asker()))
+            .prop_map(|(asker, cost, behind)| Verb::Leave(asker, cost, behind)),
         4 => (asker(), cost()).prop_map(|(asker, cost)| Verb::Peek(asker, cost)),
         4 => (asker(), cost()).prop_map(|(asker, cost)| Verb::TakeUpTo(asker, cost)),
         3 => vec((asker(), cost()), 2..40).prop_map(Verb::Together),
@@ -180,7 +186,13 @@ fn verb() -> impl Strategy<Value = Verb> {
 }
 
 impl Case {
-    fn builder(&self) -> LimiterBuilder {
+    fn over<S: Store + Clone>(&self, store: S) -> Opened {
+        let backend = store.clone().open(&[self.policy().into()]).unwrap();
+        let limiter = self.builder().store(store).build().unwrap();
+        (limiter, Box::new(backend))
+    }
+
+    fn policy(&self) -> Policy {
         let Divided {
             algorithm,
             most_tenants,
@@ -205,13 +217,17 @@ impl Case {
                 penalty
             });
         }
+        policy
+    }
+
+    fn builder(&self) -> LimiterBuilder {
         let beside = self.beside.map(|beside| match beside {
             Beside::Divided => Policy::new("second", TokenBucket::per_second(20))
                 .fair(Fair::new().weight("pro", 3)),
             Beside::Window(limit) => Policy::new("second", AnchoredWindow::per_minute(limit)),
         });
         Limiter::builder()
-            .policy(policy)
+            .policy(self.policy())
             .policies(beside)
             .plans_by_name(Plans::new([Plan::new("free"), Plan::new("pro")]))
     }
@@ -221,6 +237,9 @@ impl Case {
 struct Counts {
     decisions: u64,
     denied: u64,
+    /// How many requests have left a queue, and how many of their turns were given back.
+    left: u64,
+    given_back: u64,
 }
 
 fn compare(over: Over<'_>, cases: u32, asks_first: bool) -> Counts {
@@ -257,6 +276,10 @@ fn compare(over: Over<'_>, cases: u32, asks_first: bool) -> Counts {
         counts.denied > 1_000 && 3 * counts.denied < 2 * counts.decisions,
         "{counts:?}"
     );
+    assert!(
+        counts.given_back > 50 && counts.left > counts.given_back + 20,
+        "{counts:?}"
+    );
     counts
 }
 
@@ -264,6 +287,8 @@ fn compare(over: Over<'_>, cases: u32, asks_first: bool) -> Counts {
 struct Pair<'a> {
     store: Limiter,
     memory: LocalLimiter,
+    backends: [Box<dyn Backend>; 2],
+    is_a_queue: bool,
     clock: ManualClock,
     runtime: &'a Runtime,
     case: u64,
@@ -275,13 +300,16 @@ impl<'a> Pair<'a> {
         let clock = ManualClock::new();
         clock.set_micros(Micros::new(case.start));
         let memory = MemoryStore::new().clock(clock.clone());
-        let store = over(case.builder(), &clock);
+        let (store, backend) = over(case, &clock);
+        let (_, of_memory) = case.over(memory.clone());
         // The server learns the script, so that simultaneous calls are decided in their order.
         let peeked = store.peek(Key::branch(number, &[]), 0);
         drop(runtime.block_on(peeked.into_future()).unwrap());
         Self {
             store,
             memory: case.builder().store(memory).build_local().unwrap(),
+            backends: [backend, of_memory],
+            is_a_queue: matches!(case.divided.algorithm, Algorithm::LeakyQueue(_)),
             clock,
             runtime,
             case: number,
@@ -299,11 +327,26 @@ impl<'a> Pair<'a> {
 
     fn play(&mut self, verb: &Verb) -> Result<(), TestCaseError> {
         match *verb {
-            Verb::Check(asker, cost) => {
-                let key = self.key(asker);
-                let told = self.wait_for(self.store.plan(asker.plan).check(key, cost));
-                let expected = self.memory.plan(asker.plan).check(key, cost).now();
-                self.same(&told, &expected)
+            Verb::Check(asker, cost) => self.check(asker, cost).map(drop),
+            Verb::Leave(asker, cost, behind) => {
+                let decision = self.check(asker, cost)?;
+                if let Some(behind) = behind {
+                    let _ = self.check(behind, 1)?;
+                }
+                let (_, outcome) = decision.policies().next().unwrap();
+                if !self.is_a_queue || cost == 0 || !decision.is_allowed() {
+                    return Ok(());
+                }
+                let begins = self.clock.now().saturating_add(outcome.delay().into());
+                let charge = Charge::new(0, self.key(asker), cost);
+                let [told, expected] = self.backends.each_ref().map(|backend| {
+                    let amendment = Amendment::GiveBack(Departure::at(begins));
+                    self.wait_for(backend.amend(&[charge], amendment).wait())
+                });
+                prop_assert_eq!(told, expected);
+                self.counts.left += 1;
+                self.counts.given_back += u64::from(expected);
+                Ok(())
             }
             Verb::Peek(asker, cost) => {
                 let key = self.key(asker);
@@ -368,6 +411,14 @@ impl<'a> Pair<'a> {
                 Ok(())
             }
         }
+    }
+
+    fn check(&mut self, asker: Asker, cost: u32) -> Result<Decision, TestCaseError> {
+        let key = self.key(asker);
+        let told = self.wait_for(self.store.plan(asker.plan).check(key, cost));
+        let expected = self.memory.plan(asker.plan).check(key, cost).now();
+        self.same(&told, &expected)?;
+        Ok(expected)
     }
 
     fn wait_for<T: Debug>(&self, answer: impl IntoFuture<Output = Result<T, StoreError>>) -> T {
@@ -517,7 +568,14 @@ async fn no_refusal_of_a_tenant_is_remembered() {
 #[tokio::test]
 async fn data_that_no_rule_can_read_are_told_and_reset() {
     let server = Server::start(&[]);
-    let (store, policy) = (store(&server), upstream(Fair::new()));
+    let queue = Policy::new("queue", LeakyQueue::per_second(100).places(9)).fair(Fair::new());
+    for policy in [upstream(Fair::new()), without_a_standby(queue)] {
+        data_that_no_rule_can_read_of(&server, policy).await;
+    }
+}
+
+async fn data_that_no_rule_can_read_of(server: &Server, policy: Policy) {
+    let store = store(server);
     let limiter = Limiter::builder()
         .policy(policy.clone())
         .store(store.clone());
@@ -543,12 +601,20 @@ async fn data_that_no_rule_can_read_are_told_and_reset() {
 /// In an outage, a node divides its part of the limit by itself.
 #[tokio::test]
 async fn without_the_server_a_node_divides_its_part() {
+    for algorithm in [
+        Algorithm::from(TokenBucket::per_hour(40).burst(20)),
+        LeakyQueue::per_hour(40).places(19).into(),
+    ] {
+        an_outage_is_divided_under(algorithm).await;
+    }
+}
+
+async fn an_outage_is_divided_under(algorithm: Algorithm) {
     let server = Server::start(&[]);
-    let bucket = TokenBucket::per_hour(40).burst(20);
     let store = patient().nodes(2).open(server.url()).unwrap();
     let fair = Fair::new().active_for(Duration::from_secs(60));
     let limiter = Limiter::builder()
-        .policy(Policy::new("upstream", bucket).fair(fair))
+        .policy(Policy::new("upstream", algorithm).fair(fair))
         .store(store.clone())
         .build()
         .unwrap();
@@ -562,5 +628,5 @@ async fn without_the_server_a_node_divides_its_part() {
             *passed += u32::from(decision.is_allowed());
         }
     }
-    assert_eq!(passed, [5, 5]);
+    assert_eq!(passed, [5, 5], "{algorithm:?}");
 }

@@ -13,8 +13,9 @@ use tokio::time::sleep;
 use tower::util::BoxCloneService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::clock::Clock;
-use tower_ratelimit::key::{self, Key};
+use tower_ratelimit::key::{self, IntoKey, Key};
 use tower_ratelimit::middleware::Deadline;
+use tower_ratelimit::policy::{Fair, Http};
 use tower_ratelimit::store::{Backend as _, Store as _};
 use tower_ratelimit::{LeakyQueue, ManualClock, Micros, Policy, RateLimitLayer};
 
@@ -24,6 +25,7 @@ use crate::support::redis::Server;
 /// So long that the time which really passes does not matter.
 const INTERVAL: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(30);
+const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The requests that have arrived at the service, with their times.
@@ -44,14 +46,17 @@ struct Scene {
 
 impl Scene {
     async fn new(processes: usize) -> Self {
+        Self::of(processes, queue()).await
+    }
+
+    async fn of(processes: usize, policy: Policy<Http>) -> Self {
         let (server, clock) = (Server::start(&[]), ManualClock::new());
         let mut stores = Vec::new();
         let mut process = || {
-            let queue = LeakyQueue::per_minute(1).places(50);
             let store = store(&server).clock(clock.clone());
             stores.extend(store.open(&[]).unwrap().runtime());
             RateLimitLayer::builder()
-                .policy(Policy::new("queue", queue).key(key::global()))
+                .policy(policy.clone())
                 .store(store)
                 .build()
                 .unwrap()
@@ -93,7 +98,13 @@ impl Scene {
 
     /// Sends a request to a process, and lets it reach its place. Its client waits for this long.
     async fn send(&mut self, process: usize, number: u32, patience: Duration) {
-        let answer = self.service(process).oneshot(Request::new(number));
+        self.send_as("ann", process, number, patience).await;
+    }
+
+    /// Sends a request of this tenant.
+    async fn send_as(&mut self, tenant: &str, process: usize, number: u32, patience: Duration) {
+        let request = Request::builder().header("x-tenant", tenant).body(number);
+        let answer = self.service(process).oneshot(request.unwrap());
         let until = self.clock.now().get() + u64::try_from(patience.as_micros()).unwrap();
         let until = self.clock.sleep_until(Micros::new(until)).unwrap();
         self.sent.push(tokio::spawn(async move {
@@ -154,6 +165,16 @@ impl Scene {
         };
         (0..times).map(during).collect()
     }
+}
+
+fn queue() -> Policy<Http> {
+    Policy::new("queue", LeakyQueue::per_minute(1).places(50)).key(key::global())
+}
+
+fn divided_queue() -> Policy<Http> {
+    // A tenant stays active between two requests of a scene.
+    let fair = Fair::new().active_for(HOUR);
+    queue().fair_by(key::header("x-tenant"), fair)
 }
 
 #[track_caller]
@@ -288,4 +309,65 @@ async fn a_request_that_goes_away_before_the_answer_gives_its_turn_back() {
         );
         yield_now().await;
     }
+}
+
+/// Each process serves the tenants of the requests that it holds in turn, along its own turns. A newcomer at a process without
+/// requests of others waits behind all turns that Redis has given.
+#[tokio::test]
+async fn tenants_are_served_in_turn_by_each_process() {
+    let mut scene = Scene::of(2, divided_queue()).await;
+    for number in 0..=10 {
+        scene.send_as("hog", 0, number, DAY).await;
+    }
+    scene.send_as("ben", 1, 20, DAY).await;
+    scene.send_as("ann", 0, 30, DAY).await;
+    scene.send_as("ann", 0, 31, DAY).await;
+    for _ in 0..=26 {
+        scene.step().await;
+    }
+    let log = scene.log();
+    assert_spaced(&log);
+    let numbers: Vec<u32> = log.iter().map(|(number, _)| *number).collect();
+    // The turn behind the eleven of the hog is that of the other process.
+    let expected = [0, 1, 30, 2, 31, 3, 4, 5, 6, 7, 8, 20, 9, 10];
+    assert_eq!(numbers, expected);
+}
+
+/// The turns of requests that go away are free, those of a tenant too. Redis takes them back once none is behind them.
+#[tokio::test]
+async fn a_tenant_whose_requests_go_away_leaves_its_places_to_all() {
+    let mut scene = Scene::of(2, divided_queue()).await;
+    for number in 0..=50 {
+        scene.send_as("hog", 0, number, DAY).await;
+    }
+    scene.step().await;
+    scene.step().await;
+    scene.send_as("ann", 1, 60, DAY).await;
+    for gone in 11..=50 {
+        scene.sent[gone].abort();
+        scene.settle().await;
+    }
+    let used = async |scene: &Scene| {
+        let tenant = Key::branch(Key::GLOBAL, &["hog".into_key()]);
+        let limiter = scene.processes[0].limiter();
+        let told = limiter.peek(tenant, 0).await.unwrap();
+        told.binding().unwrap().1.used()
+    };
+    assert_eq!(used(&scene).await, 51, "the turn of ann is behind them");
+    scene.sent[51].abort();
+    scene.settle().await;
+    assert_eq!(used(&scene).await, 50);
+    scene.send_as("hog", 0, 70, DAY).await;
+    assert_eq!(used(&scene).await, 11, "it takes the first that is free");
+    for number in 80..85 {
+        scene.send_as("ann", 1, number, DAY).await;
+    }
+    for _ in 0..40 {
+        scene.step().await;
+    }
+    let log = scene.log();
+    let numbers: Vec<u32> = log.iter().map(|(number, _)| *number).collect();
+    let expected = (0..=10).chain([70]).chain(80..85);
+    assert_eq!(numbers, expected.collect::<Vec<_>>());
+    assert_spaced(&log);
 }

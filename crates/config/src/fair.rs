@@ -73,18 +73,6 @@ pub(super) fn check(
             "the store of the program does not divide limits among tenants; take the memory of this process or Redis, or leave `fair` out",
         );
     }
-    let is_kept_here = |name: &str| {
-        let mut named = policies.iter().filter(|policy| policy.name() == name);
-        named.any(|policy| policy.as_ref().shapes())
-    };
-    let mut kept_here = tables.iter().filter(|(name, _)| is_kept_here(name));
-    if let Some(at) = kept_here.find_map(|(_, table)| table.get("fair"))
-        && store.is_some_and(ReadStore::is_shared)
-    {
-        return at.refuse(
-            "only the memory of this process divides the places of a queue among tenants; leave the table [store] out, or `fair`",
-        );
-    }
     let Err(error) = limiter.clone().policies(policies).build() else {
         return Some(());
     };

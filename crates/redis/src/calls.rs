@@ -433,12 +433,13 @@ impl Calls {
         let mut call = self.call(amendment.name());
         let mut names = Names::default();
         for charge in charges {
-            let lasts = match amendment {
+            let moment = match amendment {
                 Amendment::TakeBack(taken) => taken.until().get(),
+                Amendment::GiveBack(departure) => departure.begins().get(),
                 Amendment::Release => charge.slot.map_or(0, Slot::number),
                 _ => 0,
             };
-            self.put_tenant(&mut call, &mut names, charge, lasts);
+            self.put_tenant(&mut call, &mut names, charge, moment);
         }
         let answer = self.run(&self.amend_shares, &call, charges, until).await;
         if answer.is_ok() && matches!(amendment, Amendment::Release) {

@@ -1,14 +1,14 @@
 -- Changes what tenants have used of limits that are divided among them, as `amend.lua` does with other limits.
 -- KEYS: for each change the state of the shared key, and its tenants.
--- ARGV: the time, or nothing; the verb; then for each its rule, the amount, until when it can be given back, four numbers of the rule,
--- the limit first, the three numbers of its scale, and the weight and the field of the tenant.
+-- ARGV: the time, or nothing; the verb; then for each its rule, the amount, until when it can be given back or when the turns of a queue begin
+-- that are, four numbers of the rule, the limit first, the three numbers of its scale, and the weight and the field of the tenant.
 -- `share` changes nothing, and returns how many other tenants of one shared key are active, and what they weigh together; `leased` returns
 -- how many units of that key nodes hold.
 -- Of slots, `release` gives those back that a request holds by a number, which stands in place of the moment, and `reset` removes
 -- what cannot be read.
--- Returns 1.
+-- Returns 1 if it is done, else 0: turns of a queue may not be the last.
 local now, shortest = moment(ARGV[1])
-local verb = ARGV[2]
+local verb, is_done = ARGV[2], true
 
 -- Returns all tenants of the charge at this place of ARGV.
 local function read_all(set, key, at, scale)
@@ -92,7 +92,7 @@ end
 
 for index, them in pairs(opened) do
   local at = 6 * index - 3
-  local key, rule, amount, lasts = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
+  local key, rule, amount, departure = KEYS[index], rules[ARGV[at]], ARGV[at + 1] + 0, ARGV[at + 2] + 0
   local field, longest = ARGV[at + 11], nil
   local tenants, state, marks, found, _, _, _, _, a, b, c, d = unpack(them, 1, 12)
   local is_known = tenants.count > 0
@@ -112,9 +112,16 @@ for index, them in pairs(opened) do
       longest = marks.own.policys
       marks.own = nil
     end
+  elseif verb == 'give back' then
+    local are_last = rule.give_back and rule.give_back(state, now, amount, departure, a, b, c, d)
+    if are_last then
+      shares.give_back(tenants, field, amount)
+    else
+      is_done, found, is_known = false, false, false
+    end
   else
     shares.give_back(tenants, field, amount)
-    if verb == 'refund' or now < lasts then
+    if verb == 'refund' or now < departure then
       rule.refund(state, now, amount, a, b, c, d)
     end
   end
@@ -125,4 +132,4 @@ for index, them in pairs(opened) do
     shares.save(tenants, shortest)
   end
 end
-return 1
+return is_done and 1 or 0

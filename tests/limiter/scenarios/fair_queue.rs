@@ -9,15 +9,19 @@
     reason = "times and counts are small"
 )]
 
+mod nodes;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tower::{Layer, Service, service_fn};
 use tower_ratelimit::clock::Clock as _;
 use tower_ratelimit::key::{IntoKey, Key};
@@ -25,12 +29,12 @@ use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Fair;
 use tower_ratelimit::{
-    FixedWindow, LeakyQueue, LimitLayer, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
-    SharedStore,
+    FixedWindow, LeakyQueue, LimitLayer, Limiter, ManualClock, MemoryStore, Policy, SharedStore,
 };
 
 use super::{HOUR, MILLISECOND, SECOND};
-use crate::support::items::Map;
+use crate::support::driver::now;
+use crate::support::items::{Map, OneByOne};
 
 fn tenant(name: impl IntoKey) -> Key {
     Key::branch(Key::GLOBAL, &[name.into_key()])
@@ -44,9 +48,10 @@ fn plans() -> Plans {
     Plans::new([Plan::new("free"), Plan::new("pro")])
 }
 
-/// A request of a tenant, and the number of its client.
+/// A request of a tenant at a node, and the number of its client.
 #[derive(Clone, Copy)]
 struct Job {
+    node: usize,
     of: u64,
     cost: u32,
     plan: &'static str,
@@ -55,6 +60,7 @@ struct Job {
 
 fn job(of: u64, number: usize) -> Job {
     Job {
+        node: 0,
         of,
         cost: 1,
         plan: "free",
@@ -71,10 +77,12 @@ enum Ended {
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Clients before a queue, in a runtime that polls what is woken.
+/// Clients before the nodes of a queue, in a runtime that polls what is woken.
 struct Scene {
     clock: ManualClock,
-    limiter: LocalLimiter,
+    nodes: Vec<Limiter>,
+    /// Whose paused timers requests wait by, if they do not wait by the clock.
+    timers: Option<Rc<Runtime>>,
     tasks: Vec<Option<Task>>,
     woken: Arc<Mutex<Vec<usize>>>,
     /// How each request ended, by the number of its client.
@@ -98,9 +106,15 @@ impl Scene {
     fn of(builder: LimiterBuilder) -> Self {
         let clock = ManualClock::new();
         let store = MemoryStore::new().clock(clock.clone());
+        let limiter = builder.store(store).build().unwrap();
+        Self::at(clock, vec![limiter], None)
+    }
+
+    fn at(clock: ManualClock, nodes: Vec<Limiter>, timers: Option<Rc<Runtime>>) -> Self {
         Self {
-            limiter: builder.store(store).build_local().unwrap(),
             clock,
+            nodes,
+            timers,
             tasks: Vec::new(),
             woken: Arc::default(),
             ended: Arc::default(),
@@ -111,7 +125,7 @@ impl Scene {
     /// Sends a request, and lets it reach its place. Returns the number of its task.
     fn send(&mut self, job: Job) -> usize {
         let layer = LimitLayer::new(
-            self.limiter.clone(),
+            self.nodes[job.node].clone(),
             |job: &Job| tenant(job.of),
             |refused| Ok::<_, Infallible>(Ended::Refused(refused.retry_after())),
         );
@@ -164,6 +178,9 @@ impl Scene {
         while self.now < then {
             let step = then.saturating_sub(self.now).min(MILLISECOND);
             self.clock.advance(step);
+            if let Some(timers) = &self.timers {
+                timers.block_on(tokio::time::advance(step));
+            }
             self.now += step;
             self.run();
         }
@@ -195,6 +212,8 @@ struct Asker {
     plan: &'static str,
     from: f64,
     to: f64,
+    /// It asks at this node, or at all in turn.
+    node: Option<usize>,
     /// How long its clients wait for an answer.
     patience: f64,
 }
@@ -206,6 +225,7 @@ fn asker(per_second: f64) -> Asker {
         plan: "free",
         from: 0.0,
         to: f64::MAX,
+        node: Some(0),
         patience: f64::MAX,
     }
 }
@@ -257,6 +277,7 @@ fn play(scene: &mut Scene, askers: &[Asker], (since, until): (f64, f64)) -> (Vec
         }
         let asker = askers[place];
         let task = scene.send(Job {
+            node: asker.node.unwrap_or(sent.len() % scene.nodes.len()),
             of: place as u64,
             cost: asker.cost,
             plan: asker.plan,
@@ -631,7 +652,7 @@ fn a_verb_tells_the_last_turn() {
     for number in 0..6 {
         scene.send(job(0, number));
     }
-    let decision = scene.limiter.check(tenant(1), 1).now();
+    let decision = now(scene.nodes[0].check(tenant(1), 1)).unwrap();
     let told = decision.binding().unwrap().1.delay();
     assert_eq!(told, Duration::from_millis(60));
     scene.send(job(2, 6));
@@ -653,7 +674,7 @@ fn a_block_is_of_one_tenant_and_another_policy_counts_beside_it() {
         .policy(Policy::new("own", FixedWindow::per_hour(3)))
         .plans_by_name(plans());
     let mut scene = Scene::of(builder);
-    scene.limiter.block(tenant(1), HOUR).now();
+    now(scene.nodes[0].block(tenant(1), HOUR)).unwrap();
     scene.send(job(1, 0));
     assert!(matches!(scene.last(), Ended::Refused(_)));
     for number in 1..5 {
@@ -669,7 +690,6 @@ fn a_block_is_of_one_tenant_and_another_policy_counts_beside_it() {
 
 #[test]
 fn what_does_not_go_with_it_is_refused_with_a_remedy() {
-    let in_items = SharedStore::new(Map::new(&ManualClock::new()));
     let errors = [
         (
             Limiter::builder().policy(queue(3)).build(),
@@ -682,8 +702,11 @@ fn what_does_not_go_with_it_is_refused_with_a_remedy() {
             "wait_up_to",
         ),
         (
-            Limiter::builder().policy(queue(9)).store(in_items).build(),
-            "places of a queue",
+            Limiter::builder()
+                .policy(queue(9))
+                .store(SharedStore::new(OneByOne(Map::new(&ManualClock::new()))))
+                .build(),
+            "several can change at once",
         ),
     ];
     for (built, remedy) in errors {

@@ -81,6 +81,23 @@ async fn units_of_a_share_are_leased_together_with_those_of_other_policies() {
     assert_eq!(stats(&apart), before);
 }
 
+/// The turns of a queue have an order, so that nobody can hold some of them.
+#[tokio::test]
+async fn each_request_of_a_divided_queue_asks_the_server() {
+    let (server, clock) = (Server::start(&[]), new_year());
+    let store = node(&server, &clock);
+    let queue = LeakyQueue::per_second(1_000).places(999);
+    let limiter = limiter(&store, [Policy::new("queue", queue).fair(Fair::new())]);
+    assert!(passes(&limiter, "ann").await);
+    clock.advance(Duration::from_millis(900));
+    let (before, _) = scripts_run(&server);
+    for _ in 0..100 {
+        assert!(passes(&limiter, "ann").await);
+    }
+    assert_eq!(scripts_run(&server).0, before + 100);
+    assert_eq!(used_and_held(&limiter, "ann").await, (100, 0));
+}
+
 #[tokio::test]
 async fn a_cluster_leases_units_of_shares() {
     let (cluster, clock) = (Cluster::start(), new_year());

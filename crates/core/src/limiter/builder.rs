@@ -373,16 +373,8 @@ impl<S: Store> LimiterBuilder<S> {
         for fair in self.policies.iter().filter_map(Policy::fairness) {
             fair.check_plans(self.plans.as_ref())?;
         }
-        let divides_places = self
-            .policies
-            .iter()
-            .any(|it| it.fairness().is_some() && it.shapes());
         let has_hours = self.policies.iter().any(|it| it.algorithm().has_hours());
         let unfit = [
-            (
-                divides_places && self.store.is_shared(),
-                "keep the state in this process, by a `MemoryStore`: only that divides the places of a queue among tenants",
-            ),
             (
                 !self.store.divides_limits(),
                 "keep the state in this process, by a `MemoryStore`, in Redis, or in items of which several can change at once: this store does not divide limits among tenants",

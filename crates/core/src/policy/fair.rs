@@ -185,7 +185,7 @@ impl Default for Fair {
 
 impl Policy {
     /// Divides the limit fairly among the tenants that ask for it. Those whose requests wait in a [`LeakyQueue`](crate::LeakyQueue) are
-    /// served in turn.
+    /// served in turn by each layer that holds requests.
     ///
     /// The key of a request says both: [`Key::branch`](crate::key::Key::branch) of the key that all tenants share, and of the tenant.
     pub fn fair(mut self, fair: Fair) -> Self {

@@ -99,7 +99,7 @@ pub trait Store: Sealed {
         )
     }
 
-    /// Returns whether its backends divide limits among tenants, rates and the slots that they hold: [`Policy::fair`](crate::Policy::fair).
+    /// Returns whether its backends divide limits among tenants, rates, places of queues and the slots that they hold: [`Policy::fair`](crate::Policy::fair).
     /// The default is `false`: then building a limiter or a layer with such a policy is an error.
     fn divides_limits(&self) -> bool {
         false

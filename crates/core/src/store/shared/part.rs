@@ -222,13 +222,21 @@ impl Part {
 
     /// Changes the state of a key; see [`Backend::amend`](crate::store::Backend::amend).
     pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) -> bool {
+        let (mut own, mut state) = (self.own(item, now), self.state(item));
+        let limit = *self.limit(own.as_ref());
+        if let Amendment::GiveBack(departure) = amendment {
+            let (left, are_last) =
+                rule::give_back(&limit, state, now, self.cost, departure.begins());
+            if !are_last {
+                return false;
+            }
+            state = left;
+        }
         if let Some(others) = self.others.filter(|_| !amendment.is_of_blocks()) {
             others.amend(item, (self.cost, now), (&self.limit, amendment));
         }
-        let mut is_done = true;
-        let (mut own, state) = (self.own(item, now), self.state(item));
-        let limit = *self.limit(own.as_ref());
         let state = match amendment {
+            Amendment::GiveBack(_) => state,
             Amendment::Refund => limit.refund(state, now, self.cost),
             Amendment::TakeBack(taken) if now < taken.until() => {
                 limit.refund(state, now, self.cost)
@@ -236,12 +244,6 @@ impl Part {
             // No policy of this store has slots.
             Amendment::TakeBack(_) | Amendment::Release => return true,
             Amendment::Settle | Amendment::Add(_) => limit.settle(state, now, self.cost),
-            Amendment::GiveBack(departure) => {
-                let state_after;
-                (state_after, is_done) =
-                    rule::give_back(&limit, state, now, self.cost, departure.begins());
-                state_after
-            }
             Amendment::Reset => State::NEW,
             Amendment::Block(length) => {
                 self.block(item, now, length);
@@ -273,7 +275,7 @@ impl Part {
             }
         };
         self.keep(item, &state, own, now);
-        is_done
+        true
     }
 
     fn state(&self, item: &Item) -> State {
