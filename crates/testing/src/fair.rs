@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Broken, Stage};
-use tower_ratelimit_core::algorithm::TokenBucket;
+use tower_ratelimit_core::algorithm::{Algorithm, LeakyQueue, TokenBucket};
 use tower_ratelimit_core::key::{IntoKey, Key};
 use tower_ratelimit_core::policy::{Fair, Policy};
 use tower_ratelimit_core::store::{Backend, Charge, Store};
@@ -19,32 +19,38 @@ pub(super) async fn are_kept<S: Store>(stage: &Stage<S>) -> Result<(), Broken> {
     if !stage.store.divides_limits() {
         return Ok(());
     }
-    let open = |bucket| {
-        let policy = Policy::new("conformance-fair", bucket).fair(Fair::new());
+    let open = |algorithm: Algorithm| {
+        let policy = Policy::new("conformance-fair", algorithm).fair(Fair::new());
         let backend = stage.store.open(&[policy]);
         backend.map_err(|error| Broken::refused(SHARES, &error))
     };
-    let [together, each] = stage.keys("fair", 2)[..] else {
+    let [of_bucket, of_queue, each] = stage.keys("fair", 3)[..] else {
         return Ok(());
     };
-    let daily = TokenBucket::per_day(10);
-    let nodes = [open(daily)?, open(daily)?];
-    let mut allowed = 0;
-    for place in 0..30_usize {
-        let tenant = tenant(together, ["ann", "ben", "eve"][place % 3]);
-        allowed += u32::from(passes(&nodes[place % 2], tenant).await?);
-    }
-    // A tenant that pauses for a second, and one whose share is no whole number of units, may have a part of a unit kept for them.
-    let least = if stage.clock.is_some() { 10 } else { 8 };
-    if !(least..=10).contains(&allowed) {
-        let seen =
-            format_args!("of a limit of 10 for three tenants {allowed} requests were allowed");
-        return Err(Broken::new(SHARES, seen));
+    let daily: [(Key, Algorithm); 2] = [
+        (of_bucket, TokenBucket::per_day(10).into()),
+        (of_queue, LeakyQueue::per_day(10).places(9).into()),
+    ];
+    for (together, daily) in daily {
+        let nodes = [open(daily)?, open(daily)?];
+        let mut allowed = 0;
+        for place in 0..30_usize {
+            let tenant = tenant(together, ["ann", "ben", "eve"][place % 3]);
+            allowed += u32::from(passes(&nodes[place % 2], tenant).await?);
+        }
+        // A tenant that pauses for a second, and one whose share is no whole number of units, may have a part of a unit kept for them.
+        let least = if stage.clock.is_some() { 10 } else { 8 };
+        if !(least..=10).contains(&allowed) {
+            let seen = format_args!(
+                "of a limit of 10 for three tenants {allowed} requests were allowed: {daily}"
+            );
+            return Err(Broken::new(SHARES, seen));
+        }
     }
     let Some(clock) = &stage.clock else {
         return Ok(());
     };
-    let backend = open(TokenBucket::per_second(10))?;
+    let backend = open(TokenBucket::per_second(10).into())?;
     let (mut hogged, mut others) = (0, 0);
     for step in 0..20 * OF_HOG {
         clock.advance(Duration::from_secs(1) / OF_HOG);
