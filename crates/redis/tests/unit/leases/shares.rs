@@ -563,6 +563,58 @@ fn a_tenant_that_spends_what_its_node_holds_is_active() {
     assert_eq!(world.active_beside(1), 0);
 }
 
+/// Its node asks for units before it has none, and the server decides on none of its requests.
+#[test]
+fn a_tenant_whose_node_only_renews_units_is_active() {
+    let server = Server::start(&[]);
+    let bucket = TokenBucket::per_second(10_000);
+    let mut world = World::new(&server, bucket, Fair::new(), 2, &[1, 1]);
+    world.play(SECOND, &[(0, 0, 400)]);
+    let saved = |world: &World<'_>| World::leases(&world.nodes[0]).stats().calls_saved;
+    let (before, mut passed) = (saved(&world), 0);
+    for _ in 0..300 {
+        passed += world.play(10, &[(0, 0, 400), (1, 1, 300)])[0];
+        assert_eq!(world.active_beside(1), 1);
+    }
+    assert_eq!(saved(&world) - before, passed);
+}
+
+/// A report tells of the requests that its node has had since it last asked.
+#[test]
+fn a_tenant_whose_node_has_only_reported_is_active() {
+    let server = Server::start(&[]);
+    let bucket = TokenBucket::per_second(10_000);
+    let mut world = World::new(&server, bucket, Fair::new(), 2, &[1, 1]);
+    world.play(SECOND, &[(0, 0, 400)]);
+    let (asked_at, calls) = (world.millis, world.calls);
+    let passed = world.play(100, &[(0, 0, 40)]);
+    assert_eq!((passed[0], world.calls), (4, calls));
+    world.play(60, &[]);
+    assert_eq!((world.held(0), world.calls), (0, calls + 1));
+    world.play(asked_at + SECOND + 100 - world.millis, &[(1, 1, 300)]);
+    assert_eq!(world.active_beside(1), 1);
+    world.play(300, &[(1, 1, 300)]);
+    assert_eq!(world.active_beside(1), 0);
+}
+
+/// It waits, and claims more than its share of the burst.
+#[test]
+fn a_large_request_passes_though_another_tenant_takes_whatever_is_left() {
+    let server = Server::start(&[]);
+    let bucket = TokenBucket::per_second(100);
+    let mut world = World::new(&server, bucket, Fair::new(), 2, &[1, 1]);
+    let hog = [(0, 0, 300)];
+    world.play(SECOND, &hog);
+    for _ in 0..200 {
+        world.play(10, &hog);
+        if world.admitted[1] > 0 {
+            return;
+        }
+        let _ = world.ask_once(1, world.charge(1, 75));
+    }
+    panic!("it is refused for two seconds");
+}
+
 #[test]
 fn small_limits_are_not_leased() {
     let server = Server::start(&[]);
