@@ -210,6 +210,24 @@ fn so_many_refusals_block<D: Scaled>(case: &Case) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// A block of a second is remembered for thirty seconds after its end. A refusal meanwhile that does not block changes nothing about that.
+fn remembered_for_its_time<D: Scaled>() {
+    let case = Case {
+        algorithm: FixedWindow::per_minute(0).into(),
+        rules: Rules {
+            refusals: 2,
+            within: 10,
+            block: 1,
+            times: 2,
+            most: 60,
+            memory: 30,
+            is_extended: false,
+        },
+        steps: [0, 0, 25, 8].map(|pause| Step::Asks(pause, 1)).into(),
+    };
+    so_many_refusals_block::<D>(&case).unwrap();
+}
+
 macro_rules! mount {
     ($($(#[$when:meta])* $store:ident: $driver:ty;)+) => {$(
         $(#[$when])*
@@ -220,6 +238,11 @@ macro_rules! mount {
             fn the_number_of_refusals_within_the_time_blocks_and_nothing_else_does() {
                 let price = <$driver as Scaled>::PRICE;
                 check_at(seeds!(penalties), price, cases(), &so_many_refusals_block::<$driver>);
+            }
+
+            #[test]
+            fn a_refusal_that_does_not_block_lets_no_block_be_remembered_for_longer() {
+                remembered_for_its_time::<$driver>();
             }
         }
     )+};

@@ -48,33 +48,107 @@ fn a_cluster_divides_slots_as_memory_does() {
 /// It has gone on beside the share that had no room for it.
 #[test]
 fn a_slot_that_is_held_beside_a_soft_share_is_given_back() {
-    let server = Server::start(&[]);
-    let store = patient().open(server.url()).unwrap();
-    let ann = Asker {
-        tenant: 0,
-        weight: 1,
-    };
     let case = Case {
-        limit: 1,
         most_tenants: 2,
-        active_for: Duration::from_secs(1),
         is_soft: true,
         beside: Some(Beside::Slots(2)),
+        ..divided(1, Duration::from_secs(1))
+    };
+    let counts = play(
+        &case,
+        &[
+            (0, Verb::Acquire(ANN, 1)),
+            (0, Verb::Acquire(ANN, 1)),
+            (0, Verb::GiveBack(2)),
+            (0, Verb::Acquire(ANN, 1)),
+            (0, Verb::Acquire(ANN, 1)),
+        ],
+    );
+    assert_eq!((counts.decisions, counts.denied), (4, 1));
+}
+
+/// Each tenant is visited in its turn, also behind one that stays.
+#[test]
+fn a_tenant_that_is_gone_wants_no_slots() {
+    let counts = play(
+        &divided(4, Duration::from_secs(1)),
+        &[
+            (0, Verb::Acquire(ANN, 1)),
+            (0, Verb::Acquire(BEN, 2)),
+            (0, Verb::GiveBack(1)),
+            (1_500_000, Verb::Acquire(CLEO, 1)),
+            (0, Verb::Acquire(CLEO, 2)),
+        ],
+    );
+    assert_eq!((counts.decisions, counts.denied), (4, 0));
+}
+
+/// Ann has kept two of three slots idle for a second, of which her share would have been idle for a third of a second longer.
+#[test]
+fn a_tenant_that_has_kept_slots_idle_rests_to_the_microsecond() {
+    let case = divided(3, Duration::from_secs(60));
+    let until_rested = [
+        (0, Verb::Acquire(BEN, 1)),
+        (0, Verb::Acquire(ANN, 3)),
+        (0, Verb::Acquire(BEN, 3)),
+        (1_000_000, Verb::Acquire(ANN, 1)),
+    ];
+    for (rest, denied) in [(333_332, 3), (333_333, 4)] {
+        // While she rests, no slots are kept for her.
+        let then = [(rest, Verb::Acquire(ANN, 3)), (0, Verb::Acquire(BEN, 1))];
+        let steps = [&until_rested[..], &then].concat();
+        assert_eq!(play(&case, &steps).denied, denied, "after {rest}");
+    }
+}
+
+/// Ann holds the only slot for 40 seconds, while ben waits. She had 50 seconds without it before, so she is not late.
+#[test]
+fn time_without_a_slot_counts_for_a_tenant() {
+    let second = 1_000_000;
+    let counts = play(
+        &divided(1, Duration::from_secs(60)),
+        &[
+            (0, Verb::Acquire(ANN, 1)),
+            (0, Verb::GiveBack(0)),
+            (50 * second, Verb::Acquire(ANN, 1)),
+            (0, Verb::Acquire(Asker { weight: 4, ..BEN }, 1)),
+            (40 * second, Verb::GiveBack(0)),
+            (0, Verb::Acquire(ANN, 1)),
+        ],
+    );
+    assert_eq!((counts.decisions, counts.denied), (4, 1));
+}
+
+const ANN: Asker = Asker {
+    tenant: 0,
+    weight: 1,
+};
+const BEN: Asker = Asker { tenant: 1, ..ANN };
+const CLEO: Asker = Asker { tenant: 2, ..ANN };
+
+fn divided(limit: u32, active_for: Duration) -> Case {
+    Case {
+        limit,
+        most_tenants: 1_024,
+        active_for,
+        is_soft: false,
+        beside: None,
         start: 1_704_067_200_000_000,
         steps: Vec::new(),
-    };
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let mut pair = Pair::new(&store, &runtime, &case, 1);
-    for verb in [
-        Verb::Acquire(ann, 1),
-        Verb::Acquire(ann, 1),
-        Verb::GiveBack(2),
-        Verb::Acquire(ann, 1),
-        Verb::Acquire(ann, 1),
-    ] {
-        pair.play(&verb).unwrap();
     }
-    assert_eq!((pair.counts.decisions, pair.counts.denied), (4, 1));
+}
+
+/// Plays these steps on a server and in memory.
+fn play(case: &Case, steps: &[(u64, Verb)]) -> Counts {
+    let server = Server::start(&[]);
+    let store = patient().open(server.url()).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let mut pair = Pair::new(&store, &runtime, case, 1);
+    for (gap, verb) in steps {
+        pair.advance(*gap);
+        pair.play(verb).unwrap();
+    }
+    pair.counts
 }
 
 fn patient() -> RedisStoreBuilder {

@@ -10,7 +10,8 @@ use tower_ratelimit::plan::{Operations, Plan, Plans};
 use tower_ratelimit::policy::{Http, OnMissingKey};
 use tower_ratelimit::store::{Lease, Store};
 use tower_ratelimit::{
-    Decision, FixedWindow, Limiter, OnStoreFailure, Policy, RateLimitLayer, RedisStore,
+    Decision, FixedWindow, Limiter, ManualClock, Micros, OnStoreFailure, Policy, RateLimitLayer,
+    RedisStore, TokenBucket,
 };
 
 use crate::scene::{
@@ -111,6 +112,29 @@ async fn requests_that_share_a_call_each_have_a_payer_of_their_own() {
     for key in 0..40 {
         let left = left(&limiter, &format!("k{key}")).await;
         assert_eq!([left[0], left[2]], [0, 0], "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_pays_again_in_the_microsecond_in_which_it_has_a_unit() {
+    let (server, clock) = (Server::start(&[]), ManualClock::new());
+    clock.set_micros(Micros::new(1_704_067_200_000_000));
+    let bucket = Policy::new("bucket", TokenBucket::per_minute(6).burst(2));
+    let limiter = Limiter::builder()
+        .policies([bucket, daily("pool", 1)].map(without_a_standby))
+        .first_of("spend", ["bucket", "pool"])
+        .store(store(&server).clock(clock.clone()));
+    let limiter = limiter.build().unwrap();
+    for (micros_later, expected) in [
+        (0, Some("bucket")),
+        (0, Some("bucket")),
+        (0, Some("pool")),
+        (9_999_999, None),
+        (1, Some("bucket")),
+    ] {
+        clock.advance(Duration::from_micros(micros_later));
+        let decision = limiter.check("ann", 1).await.unwrap();
+        assert_eq!(payer(&decision).as_deref(), expected, "{micros_later}");
     }
 }
 

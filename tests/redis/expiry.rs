@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
 use tower_ratelimit::store::{Backend, Charge, Store};
-use tower_ratelimit::{Limiter, Policy, RedisStore, TokenBucket};
+use tower_ratelimit::{Limiter, ManualClock, Micros, Policy, RedisStore, TokenBucket};
 
 use crate::scene::{MINUTE, ask, daily, every, keys, limiter, store, until};
 use crate::support::redis::Server;
@@ -220,6 +220,22 @@ async fn a_request_that_changes_nothing_leaves_no_key() {
     assert_eq!(keys(&server).len(), 9);
     limiter.unblock("ann").await.unwrap();
     assert!(keys(&server).is_empty(), "{:?}", keys(&server));
+}
+
+#[tokio::test]
+async fn what_is_wholly_given_back_leaves_no_key() {
+    let (server, clock) = (Server::start(&[]), ManualClock::new());
+    clock.set_micros(Micros::new(1_704_067_200_000_000));
+    // So no key dies by the server's clock.
+    let store = store(&server).clock(clock);
+    for policy in every(5, MINUTE) {
+        let name = policy.name().to_owned();
+        let limiter = limiter(&store, [policy]);
+        assert!(limiter.check("ann", 2).await.unwrap().is_allowed());
+        assert_eq!(keys(&server).len(), 1, "{name}");
+        limiter.refund("ann", 2).await.unwrap();
+        assert!(keys(&server).is_empty(), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -44,6 +44,25 @@ async fn slots_that_are_lost_are_taken_again_by_their_tenants() {
     assert!(take(&limiter, "ann").await.is_some());
 }
 
+/// What two tenants want is more than the limit, so one of them does not have what it wants, and a third may have a share.
+#[tokio::test]
+async fn slots_that_are_taken_again_are_divided_by_the_limit() {
+    let server = Server::start(&[]);
+    let store = short_lived(&server);
+    let limiter = over(&store, [reports(4)]);
+    let set = store.store_key(&reports(4), Key::GLOBAL);
+    let reserve = async |name, slots| limiter.reserve(tenant(name), slots).await.unwrap();
+    let ann = reserve("ann", 1).await;
+    drop(reserve("ann", 2).await);
+    until("two are given back", || members(&server, &set) == 1);
+    let ben = reserve("ben", 2).await;
+    assert!(ann.is_allowed() && ben.is_allowed());
+    server.ask(&["DEL", &set]);
+    until("they are taken again", || members(&server, &set) == 3);
+    let peeked = limiter.peek(tenant("cleo"), 1).await.unwrap();
+    assert!(peeked.is_allowed(), "{peeked:?}");
+}
+
 fn fair() -> Fair {
     let fair = Fair::new().active_for(Duration::from_secs(60));
     fair.weight("pro", 3)

@@ -83,6 +83,7 @@ fn a_set_that_cannot_be_read_lets_no_slot_of_the_others_end() {
     let _: () = ask(&server, &["SET", &set(29), "text"]);
     let others: Vec<_> = (0..29).map(|key| (&server, set(key))).collect();
     are_renewed(&others, LIFE);
+    assert!(node.limiter.snapshot().store.failed_renewals > 0);
 }
 
 /// The renewals of a frozen server wait for their deadline, which is longer than a slot lasts.
