@@ -97,15 +97,10 @@ impl Policy<Http> {
 }
 
 /// The key of a tenant, under that which all tenants share.
+#[derive(Clone)]
 pub(super) struct TenantKey {
-    shared: Arc<dyn Extract>,
-    tenant: Arc<dyn Extract>,
-}
-
-impl TenantKey {
-    pub(super) fn new(shared: Arc<dyn Extract>, tenant: Arc<dyn Extract>) -> Self {
-        Self { shared, tenant }
-    }
+    pub(super) shared: Arc<dyn Extract>,
+    pub(super) tenant: Arc<dyn Extract>,
 }
 
 impl Extract for TenantKey {

@@ -31,8 +31,8 @@ pub struct Http {
     operation: Option<OperationOf>,
     limit: Option<Arc<LimitOf>>,
     on_missing_key: Option<OnMissingKey>,
-    /// What its tenants share, if its limit is divided among them.
-    shared: Option<Arc<dyn Extract>>,
+    /// Its key, if its limit is divided among tenants.
+    tenants: Option<TenantKey>,
     /// Whether it is a level of a tree, which by default refuses what comes without a key.
     is_level: bool,
     class: Option<Arc<ClassOf>>,
@@ -71,7 +71,7 @@ impl Policy {
             operation: None,
             limit: None,
             on_missing_key: None,
-            shared: None,
+            tenants: None,
             is_level: false,
             class: None,
             settlement: None,
@@ -273,17 +273,20 @@ impl Policy<Http> {
     /// Divides the limit of a key among the tenants that this extractor finds.
     pub(super) fn divide(mut self, tenant: Arc<dyn Extract>, fair: Fair) -> Self {
         // Of two tenants, the last one counts.
-        let shared = self.reads.shared.take();
-        let shared = shared.unwrap_or_else(|| Arc::clone(&self.reads.key));
-        self.reads.key = Arc::new(TenantKey::new(Arc::clone(&shared), tenant));
-        self.reads.shared = Some(shared);
+        let shared = match self.reads.tenants.take() {
+            Some(tenants) => tenants.shared,
+            None => Arc::clone(&self.reads.key),
+        };
+        let tenants = TenantKey { shared, tenant };
+        self.reads.key = Arc::new(tenants.clone());
+        self.reads.tenants = Some(tenants);
         self.rule = self.rule.fair(fair);
         self
     }
 
     /// Returns whether its limit is divided among tenants.
     pub(super) fn is_divided(&self) -> bool {
-        self.reads.shared.is_some()
+        self.reads.tenants.is_some()
     }
 
     /// Returns how its key is taken from a request.
@@ -293,8 +296,18 @@ impl Policy<Http> {
 
     /// Prepares the policy for requests of a log: see [`Logged`].
     pub(crate) fn for_a_log(mut self) -> Self {
-        let Http { key, cost, .. } = &mut self.reads;
-        *key = Arc::new(OrLogged(Arc::clone(key)));
+        let Http {
+            key, tenants, cost, ..
+        } = &mut self.reads;
+        let or_logged = |key: &Arc<dyn Extract>| Arc::new(OrLogged(Arc::clone(key)));
+        // A line names the client, and not what clients share.
+        *key = match tenants {
+            Some(TenantKey { shared, tenant }) => Arc::new(TenantKey {
+                shared: Arc::clone(shared),
+                tenant: or_logged(tenant),
+            }),
+            None => or_logged(key),
+        };
         let own = cost.take();
         *cost = Some(Arc::new(move |head: &Head<'_>| {
             let logged = head.extension::<Logged>().and_then(|logged| logged.cost);
@@ -481,8 +494,8 @@ impl Http {
 
     /// Returns the key of all requests without one: of a limit that is divided, that of one tenant.
     fn key_of_all_without(&self, head: &Head<'_>) -> Key {
-        let shared = self.shared.as_ref().map(|shared| shared.extract(head));
-        match shared {
+        let tenants = self.tenants.as_ref();
+        match tenants.map(|tenants| tenants.shared.extract(head)) {
             Some(Ok(shared)) => Key::branch(shared, &[Key::MISSING]),
             _ => Key::MISSING,
         }

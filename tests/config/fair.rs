@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, request};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::Head;
 use tower_ratelimit::plan::{Resolved, Resolver};
-use tower_ratelimit::{ManualClock, MemoryStore, SharedStore};
+use tower_ratelimit::{ManualClock, MemoryStore, Micros, SharedStore};
 use tower_ratelimit_config::{Config, Explained, Format};
 
 use crate::scene::{config, get, layer, mistakes, now, send};
@@ -268,6 +268,25 @@ fn check_and_explain_say_that_a_limit_is_divided() {
     assert_eq!(says(&config.understood()), divided);
     let request = get("/").header("x-tenant", "ann").body(()).unwrap();
     assert_eq!(says(&config.explain(&request, None, None)), divided);
+}
+
+/// A line of a log names its tenant in a header, or is of the tenant that is its key.
+#[test]
+fn a_log_is_replayed_among_tenants() {
+    let replay = config(FAIR).replay().unwrap();
+    let at = Micros::new(1_700_000_000_000_000);
+    let by = |request: request::Builder, key: &str| {
+        let replayed = replay.decide(at, request.body(()).unwrap(), Some(key), None, None);
+        replayed.goes_on()
+    };
+    for _ in 0..8 {
+        assert!(by(get("/"), "hog"));
+    }
+    assert!(by(get("/").header("x-tenant", "hog"), "192.0.2.1"));
+    assert!(by(get("/"), "ann"));
+    assert!(!by(get("/"), "ann"), "all of it is spent");
+    assert!(!by(get("/"), "bob"));
+    assert!(!by(get("/"), "hog"));
 }
 
 /// A resolver finds the plans of tenants, and so their weights: beside one of weight 3, another one has a quarter.
