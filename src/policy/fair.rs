@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::logged::OrLogged;
 use super::{Fair, Http, Policy};
 use crate::key::{Extract, Head, Key, Missing};
 
@@ -101,6 +102,16 @@ impl Policy<Http> {
 pub(super) struct TenantKey {
     pub(super) shared: Arc<dyn Extract>,
     pub(super) tenant: Arc<dyn Extract>,
+}
+
+impl TenantKey {
+    /// Returns the key of a request of a log, whose lines name the tenant.
+    pub(super) fn or_logged(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            tenant: OrLogged::of(&self.tenant),
+        }
+    }
 }
 
 impl Extract for TenantKey {

@@ -12,6 +12,7 @@ use tower_ratelimit_core::__internal::{Demand, Keyless, LimitsByOperation, NoDem
 use super::fair::TenantKey;
 use super::logged::{Logged, OrLogged};
 use super::settlement::Settlement;
+use super::tree::LevelKey;
 use super::{Fair, OnMissingKey, Policy, Rule};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
@@ -33,8 +34,8 @@ pub struct Http {
     on_missing_key: Option<OnMissingKey>,
     /// Its key, if its limit is divided among tenants.
     tenants: Option<TenantKey>,
-    /// Whether it is a level of a tree, which by default refuses what comes without a key.
-    is_level: bool,
+    /// Its key, if it is a level of a tree, which by default refuses what comes without a key.
+    level: Option<LevelKey>,
     class: Option<Arc<ClassOf>>,
     settlement: Option<Arc<Settlement>>,
     is_low: Option<Arc<When>>,
@@ -72,7 +73,7 @@ impl Policy {
             limit: None,
             on_missing_key: None,
             tenants: None,
-            is_level: false,
+            level: None,
             class: None,
             settlement: None,
             is_low: None,
@@ -265,9 +266,9 @@ impl Policy<Http> {
     }
 
     /// Makes it a level of a tree, with this key under those of other levels.
-    pub(super) fn put_below(&mut self, key: Arc<dyn Extract>) {
-        self.reads.key = key;
-        self.reads.is_level = true;
+    pub(super) fn put_below(&mut self, key: LevelKey) {
+        self.reads.key = Arc::new(key.clone());
+        self.reads.level = Some(key);
     }
 
     /// Divides the limit of a key among the tenants that this extractor finds.
@@ -297,16 +298,17 @@ impl Policy<Http> {
     /// Prepares the policy for requests of a log: see [`Logged`].
     pub(crate) fn for_a_log(mut self) -> Self {
         let Http {
-            key, tenants, cost, ..
+            key,
+            tenants,
+            level,
+            cost,
+            ..
         } = &mut self.reads;
-        let or_logged = |key: &Arc<dyn Extract>| Arc::new(OrLogged(Arc::clone(key)));
-        // A line names the client, and not what clients share.
-        *key = match tenants {
-            Some(TenantKey { shared, tenant }) => Arc::new(TenantKey {
-                shared: Arc::clone(shared),
-                tenant: or_logged(tenant),
-            }),
-            None => or_logged(key),
+        // A line names the client, and neither what clients share nor what is above them.
+        *key = match (tenants, level) {
+            (Some(tenants), _) => Arc::new(tenants.or_logged()),
+            (None, Some(level)) => Arc::new(level.or_logged()),
+            (None, None) => OrLogged::of(key),
         };
         let own = cost.take();
         *cost = Some(Arc::new(move |head: &Head<'_>| {
@@ -346,7 +348,7 @@ impl Policy<Http> {
                 || reads.on_missing_key == Some(OnMissingKey::Skip),
             refuses: match reads.on_missing_key {
                 Some(OnMissingKey::Shared | OnMissingKey::Skip) => Keyless::None,
-                None if !reads.is_level => Keyless::ByServer,
+                None if reads.level.is_none() => Keyless::ByServer,
                 None | Some(OnMissingKey::Refuse(_)) => Keyless::All,
             },
             ..scope
@@ -394,7 +396,7 @@ impl Http {
     /// without a key.
     pub(crate) fn can_affect(&self) -> bool {
         let refuses = matches!(self.on_missing_key, Some(OnMissingKey::Refuse(_)));
-        self.is_limited || refuses || self.is_level && self.on_missing_key.is_none()
+        self.is_limited || refuses || self.is_level() && self.on_missing_key.is_none()
     }
 
     /// Returns whether the policy holds requests until their turn.
@@ -410,7 +412,7 @@ impl Http {
 
     /// Returns whether its key is that of a level of a tree.
     pub(crate) fn is_level(&self) -> bool {
-        self.is_level
+        self.level.is_some()
     }
 
     /// Returns the key in tables, before it is hashed, or `None` if the request has no key.
@@ -484,7 +486,7 @@ impl Http {
         note(&missing);
         match self
             .on_missing_key
-            .unwrap_or_else(|| OnMissingKey::by_default(&missing, self.is_level))
+            .unwrap_or_else(|| OnMissingKey::by_default(&missing, self.is_level()))
         {
             OnMissingKey::Shared => Ok(self.key_of_all_without(head)),
             OnMissingKey::Skip => Err(NoDemand::MissingKey),

@@ -16,9 +16,13 @@ pub struct Logged {
 }
 
 /// Extracts a key, or takes that of the log.
-pub(super) struct OrLogged(pub(super) Arc<dyn Extract>);
+pub(super) struct OrLogged(Arc<dyn Extract>);
 
 impl OrLogged {
+    pub(super) fn of(key: &Arc<dyn Extract>) -> Arc<dyn Extract> {
+        Arc::new(Self(Arc::clone(key)))
+    }
+
     fn or_logged(head: &Head<'_>, key: Result<Key, Missing>) -> Result<Key, Missing> {
         key.or_else(|missing| {
             let logged = head.extension::<Logged>();

@@ -6,6 +6,7 @@ use tower_ratelimit_core::__internal::diagnose;
 
 #[cfg(doc)]
 use super::OnMissingKey;
+use super::logged::OrLogged;
 use super::{Http, Policy};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
@@ -160,16 +161,17 @@ fn below_each_other(levels: Vec<Policy<Http>>) -> Vec<Policy<Http>> {
         if let Some(above) = above.replace(level.name().to_owned()) {
             level = level.below(above);
         }
-        level.put_below(Arc::new(LevelKey {
+        level.put_below(LevelKey {
             tree: Arc::clone(&parts),
             depth,
-        }));
+        });
         level
     };
     (1..).zip(levels).map(below).collect()
 }
 
 /// The part of a key that stands for a level.
+#[derive(Clone)]
 struct Part {
     key: Arc<dyn Extract>,
     /// Whether requests without it have one in common.
@@ -191,12 +193,25 @@ impl Part {
 }
 
 /// The key of a level: the parts of all levels from the root down to it.
-struct LevelKey {
+#[derive(Clone)]
+pub(super) struct LevelKey {
     tree: Arc<[Part]>,
     depth: usize,
 }
 
 impl LevelKey {
+    /// Returns the key of a request of a log, whose lines name the client: a key of the last level of the tree.
+    pub(super) fn or_logged(&self) -> Self {
+        let mut tree = self.tree.to_vec();
+        if let Some(last) = tree.last_mut() {
+            last.key = OrLogged::of(&last.key);
+        }
+        Self {
+            tree: tree.into(),
+            depth: self.depth,
+        }
+    }
+
     fn parts(&self) -> &[Part] {
         &self.tree[..self.depth]
     }

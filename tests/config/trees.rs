@@ -494,9 +494,14 @@ fn a_log_is_replayed_through_a_tree() {
         let request = Request::get("/")
             .header("x-org", "acme")
             .header("x-team", team);
-        let request = request.header("x-user", user).body(()).unwrap();
+        // A line whose request does not show its user has it as a key.
+        let (request, key) = match second % 2 {
+            0 => (request.header("x-user", user), None),
+            _ => (request, Some(user)),
+        };
+        let request = request.body(()).unwrap();
         let at = Micros::new((1_700_000_000 + second) * 1_000_000);
-        match replay.decide(at, request, None, None, None) {
+        match replay.decide(at, request, key, None, None) {
             Replayed::Allowed(_) => None,
             Replayed::Refused(decision) => Some(decision.binding().unwrap().0.to_owned()),
             other => panic!("{other:?}"),
@@ -511,10 +516,13 @@ fn a_log_is_replayed_through_a_tree() {
     }
     assert_eq!(refused_by(7, "red", "ann").as_deref(), Some("spend.user"));
     assert_eq!(refused_by(4_000, "blue", "ann"), None);
-    let keyless = Request::get("/").header("x-org", "acme").body(()).unwrap();
-    let at = Micros::new(1_700_005_000_000_000);
-    let replayed = replay.decide(at, keyless, None, None, None);
-    assert!(matches!(replayed, Replayed::WithoutKey), "{replayed:?}");
+    // The key of a line is that of no team.
+    for key in [None, Some("ann")] {
+        let keyless = Request::get("/").header("x-org", "acme").body(()).unwrap();
+        let at = Micros::new(1_700_005_000_000_000);
+        let replayed = replay.decide(at, keyless, key, None, None);
+        assert!(matches!(replayed, Replayed::WithoutKey), "{replayed:?}");
+    }
 }
 
 const GUARANTEED: &str = r#"
