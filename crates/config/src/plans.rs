@@ -141,7 +141,11 @@ fn warn_of_unmentioned(policies: &[Declared<'_>], plans: &[(Name<'_>, At<'_>)]) 
         if follows.is_some_and(|whole| mentioned.contains(whole)) {
             mentioned.insert(name);
         }
-        if !mentioned.contains(name.as_str()) && table.get("ignore_plans").is_none() {
+        // A plan gives a tenant of a limit that is divided a weight, and may set no limit.
+        let is_for_no_plan = ["ignore_plans", "fair"]
+            .iter()
+            .any(|field| table.get(field).is_some());
+        if !mentioned.contains(name.as_str()) && !is_for_no_plan {
             table.at.warn(
                 "no plan speaks of it, so it has its own limit under all plans; give it a limit in a plan, or say \
                  ignore_plans = true",
