@@ -5,7 +5,9 @@
 //! `algorithm/unparsed.rs`.
 
 mod in_the_clear;
+mod invented_tenants;
 mod nesting;
 
 pub(crate) use self::in_the_clear::warn_of_sharing;
+pub(crate) use self::invented_tenants::warn_of_invented_tenants;
 pub(crate) use self::nesting::{Life, Within, look_for_itself};

@@ -53,7 +53,8 @@ impl Policy<Http> {
     /// counts.
     ///
     /// Requests without a tenant are one tenant together, unless [`on_missing_key`](Self::on_missing_key) refuses them. A client that chooses its tenant
-    /// freely, by a header that nothing has verified, can be as many tenants as it likes: take a key that it cannot invent.
+    /// freely, by a header that nothing has verified, can be as many tenants as it likes: take a key that it cannot invent. A layer warns of
+    /// such tenants when it is built ([`TRL041`](crate::diagnostics)).
     ///
     /// # Errors
     ///
@@ -63,9 +64,15 @@ impl Policy<Http> {
     /// ```
     /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
     ///
+    /// /// The authentication layer, outside this one, puts it into the extensions of the request.
+    /// #[derive(Clone)]
+    /// struct Account {
+    ///     id: u64,
+    /// }
+    ///
     /// let upstream = Policy::new("upstream", TokenBucket::per_second(1_000))
     ///     .key(key::global())
-    ///     .fair(key::api_key());
+    ///     .fair(key::extension::<Account>().map(|account: &Account| account.id));
     /// let layer = RateLimitLayer::builder().policy(upstream).build()?;
     /// # Ok::<(), tower_ratelimit::ConfigError>(())
     /// ```
@@ -80,14 +87,20 @@ impl Policy<Http> {
     /// use tower_ratelimit::policy::Fair;
     /// use tower_ratelimit::{Policy, RateLimitLayer, TokenBucket, key};
     ///
+    /// #[derive(Clone)]
+    /// struct Account {
+    ///     id: u64,
+    ///     plan: &'static str,
+    /// }
+    ///
     /// // While all ask for more than they get, a tenant of plan `pro` has four times as much as one of plan `free`.
     /// let upstream = Policy::new("upstream", TokenBucket::per_second(1_000))
     ///     .key(key::global())
-    ///     .fair_by(key::api_key(), Fair::new().weight("pro", 4));
+    ///     .fair_by(key::extension::<Account>().map(|account: &Account| account.id), Fair::new().weight("pro", 4));
     /// let layer = RateLimitLayer::builder()
     ///     .policy(upstream)
     ///     .plans(Plans::new([Plan::new("free"), Plan::new("pro")]), |head| {
-    ///         head.headers().get("x-plan")?.to_str().ok().map(str::to_owned)
+    ///         Some(head.extension::<Account>()?.plan)
     ///     })
     ///     .build()?;
     /// # Ok::<(), tower_ratelimit::ConfigError>(())

@@ -290,6 +290,12 @@ impl Policy<Http> {
         self.reads.tenants.is_some()
     }
 
+    /// Describes what a client chooses and so is its tenant, unless the policy says what becomes of tenants that nothing has verified.
+    pub(crate) fn invented_tenants(&self) -> Option<String> {
+        let chosen = self.reads.tenants.as_ref()?.tenant.chosen_by_client();
+        chosen.filter(|_| !self.rule.speaks_of_unverified())
+    }
+
     /// Returns how its key is taken from a request.
     pub(crate) fn extractor(&mut self) -> &mut Arc<dyn Extract> {
         &mut self.reads.key
@@ -306,7 +312,10 @@ impl Policy<Http> {
         } = &mut self.reads;
         // A line names the client, and neither what clients share nor what is above them.
         *key = match (tenants, level) {
-            (Some(tenants), _) => Arc::new(tenants.or_logged()),
+            (Some(tenants), _) => {
+                *tenants = tenants.or_logged();
+                Arc::new(tenants.clone())
+            }
             (None, Some(level)) => Arc::new(level.or_logged()),
             (None, None) => OrLogged::of(key),
         };

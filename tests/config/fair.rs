@@ -238,7 +238,7 @@ fn tenants_that_nothing_knows_are_one_together_if_the_file_says_so() {
     let layer = layer(&config(&text));
     assert_eq!(send(&layer, get("/")).status, 200);
     for (from, to, remedy) in [
-        ("\"together\"", "\"apart\"", "together"),
+        ("\"together\"", "\"aprt\"", "apart"),
         (
             "fair = { header = \"x-tenant\" }\nweights = { pro = 3 }\n",
             "",
@@ -258,6 +258,43 @@ unverified = "together"
 "#;
     let told = mistakes(without_plans).join("\n");
     assert!(told.contains("declare the plans"), "{told}");
+}
+
+/// A client has as many shares as it invents tenants.
+#[test]
+fn a_tenant_that_a_client_chooses_is_told_with_its_line() {
+    let with = |fair: &str| {
+        let text = FAIR.replace(
+            "fair = { header = \"x-tenant\" }",
+            &format!("fair = {fair}"),
+        );
+        let warnings = config(&text).warnings().to_vec();
+        let warnings = warnings.iter().map(ToString::to_string);
+        warnings.collect::<Vec<_>>().join("\n")
+    };
+    for (fair, chosen) in [
+        ("{ header = \"x-tenant\" }", "header x-tenant"),
+        ("\"api_key\"", "header x-api-key"),
+        (
+            "[\"client_ip\", { query = \"user\" }]",
+            "query parameter user",
+        ),
+        (
+            "{ first_of = [{ cookie = \"sid\" }, \"client_ip\"] }",
+            "cookie sid",
+        ),
+        ("{ hashed = { json = \"user\" } }", "field user of the body"),
+    ] {
+        let told = with(fair);
+        let start = format!("<text>:7:8: policies.upstream.fair: a client chooses {chosen}, ");
+        assert!(told.starts_with(&start), "{fair}: {told}");
+        assert!(told.contains("unverified = \"together\""), "{told}");
+        for unverified in ["together", "apart"] {
+            let said = format!("{fair}\nunverified = \"{unverified}\"");
+            assert_eq!(with(&said), "");
+        }
+    }
+    assert_eq!(with("\"client_ip\""), "");
 }
 
 #[test]

@@ -3,15 +3,21 @@
 use super::store::ReadStore;
 use super::tree::quoted;
 use super::walk::{At, TableAt};
+use tower_ratelimit::key::Extract;
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::policy::{Fair, Http, Policy};
 
 /// What may become of tenants that nothing knows.
-pub(super) static UNVERIFIED: [(&str, ()); 1] = [("together", ())];
+pub(super) static UNVERIFIED: [(&str, Unverified); 2] = [
+    ("together", Fair::unverified_together),
+    ("apart", Fair::unverified_apart),
+];
+
+type Unverified = fn(Fair) -> Fair;
 
 /// Divides the limit of a policy, if its table says so.
 pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http> {
-    let remedy = "say among whom the limit is shared, such as fair = \"api_key\"";
+    let remedy = "say among whom the limit is shared, such as fair = \"client_ip\"";
     for field in ["weights", "active_for", "unverified"] {
         table.needs(field, "fair", remedy);
     }
@@ -35,9 +41,11 @@ pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http>
     if let Some(time) = table.get("active_for").and_then(At::duration) {
         fair = fair.active_for(time);
     }
-    let unverified = table.get("unverified");
-    if unverified.is_some_and(|at| at.one_of(&UNVERIFIED).is_some()) {
-        fair = fair.unverified_together();
+    if let Some(count) = table
+        .get("unverified")
+        .and_then(|at| at.one_of(&UNVERIFIED))
+    {
+        fair = count(fair);
     }
     let weights = table.get("weights").and_then(At::entries);
     for (plan, weight) in weights.into_iter().flatten() {
@@ -45,10 +53,19 @@ pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http>
             fair = fair.weight(plan.text, weight);
         }
     }
-    match at.common().key(at) {
-        Some(tenant) => policy.fair_by(tenant.key, fair),
-        None => policy,
+    let Some(tenant) = at.common().key(at) else {
+        return policy;
+    };
+    if table.lacks("unverified")
+        && let Some(chosen) = tenant.key.chosen_by_client()
+    {
+        at.warn(format!(
+            "a client chooses {chosen}, and has as many shares as it invents tenants; take a key that authentication has verified, \
+             or write unverified = \"together\", so that all tenants that no plan names are one, or unverified = \"apart\" if a \
+             gateway has verified it"
+        ));
     }
+    policy.fair_by(tenant.key, fair)
 }
 
 /// Returns the names of the policies whose limits are divided.

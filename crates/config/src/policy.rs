@@ -81,7 +81,7 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
         .says("How long a tenant counts that does not ask, where the limit is divided; the default is 1s.")
         .together(Shape::Text),
     setting("unverified")
-        .says("Whether all tenants that are in no plan by its name are one, where the limit is divided; by default each is one.")
+        .says("Whether all tenants that are in no plan by its name are one, or each is one because a gateway has verified it, where the limit is divided; by default each is one.")
         .together(Shape::Word(&fair::UNVERIFIED)),
     setting("cost")
         .says("How many units a request takes; the default is 1.")

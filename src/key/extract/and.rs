@@ -27,6 +27,11 @@ impl<A: Extract, B: Extract> Origin for And<A, B> {
     fn is_of_this_process(&self) -> bool {
         self.first.is_of_this_process() || self.second.is_of_this_process()
     }
+
+    fn chosen(&self) -> Option<String> {
+        let second = || self.second.chosen_by_client();
+        self.first.chosen_by_client().or_else(second)
+    }
 }
 
 impl<A: Extract, B: Extract> Read for And<A, B> {

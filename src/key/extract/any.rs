@@ -31,6 +31,10 @@ impl Origin for Erased {
     fn is_of_this_process(&self) -> bool {
         self.0.is_of_this_process()
     }
+
+    fn chosen(&self) -> Option<String> {
+        self.0.chosen_by_client()
+    }
 }
 
 impl Read for Erased {

@@ -83,6 +83,10 @@ impl Origin for ApiKey {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn chosen(&self) -> Option<String> {
+        self.0.chosen()
+    }
 }
 
 impl Typed for ApiKey {

@@ -51,6 +51,10 @@ impl Origin for BearerToken {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn chosen(&self) -> Option<String> {
+        Some("header authorization".to_owned())
+    }
 }
 
 impl Typed for BearerToken {

@@ -73,6 +73,10 @@ impl Origin for Cookie {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn chosen(&self) -> Option<String> {
+        Some(format!("cookie {}", self.name))
+    }
 }
 
 impl Typed for Cookie {

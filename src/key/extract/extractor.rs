@@ -35,6 +35,11 @@ pub trait Origin: Send + Sync + 'static {
     fn is_of_this_process(&self) -> bool {
         false
     }
+
+    /// See [`Extract::chosen_by_client`].
+    fn chosen(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The source of a key.
@@ -308,6 +313,10 @@ impl<R: Read> Extract for Extractor<R> {
     fn is_of_this_process(&self) -> bool {
         let secret = self.secret.as_ref();
         secret.is_some_and(Secret::is_of_the_process) || self.source.is_of_this_process()
+    }
+
+    fn chosen_by_client(&self) -> Option<String> {
+        self.source.chosen()
     }
 }
 

@@ -69,6 +69,10 @@ impl Origin for Header {
         Some(format!("{self:?}"))
     }
 
+    fn chosen(&self) -> Option<String> {
+        Some(format!("header {}", self.name))
+    }
+
     fn credential(&self) -> Option<String> {
         credentials::in_header(&self.name)
     }

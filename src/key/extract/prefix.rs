@@ -25,6 +25,10 @@ impl<E: Extract> Origin for Prefix<E> {
     fn is_of_this_process(&self) -> bool {
         self.of.is_of_this_process()
     }
+
+    fn chosen(&self) -> Option<String> {
+        self.of.chosen_by_client()
+    }
 }
 
 impl<E: Extract> Read for Prefix<E> {

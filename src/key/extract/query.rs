@@ -33,6 +33,10 @@ impl Origin for Query {
         Some(format!("{self:?}"))
     }
 
+    fn chosen(&self) -> Option<String> {
+        Some(format!("query parameter {}", self.name))
+    }
+
     fn credential(&self) -> Option<String> {
         credentials::in_parameter(&self.name)
     }

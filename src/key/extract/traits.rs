@@ -79,6 +79,15 @@ pub trait Extract: Send + Sync + 'static {
         false
     }
 
+    /// Describes what the client chooses of which the key is made, and nothing has verified, such as `header x-tenant`. `None` if a
+    /// client cannot invent keys, or if that is unknown, as for a closure.
+    ///
+    /// With it, a layer warns of [tenants](crate::Policy::fair) that a client can invent, when it is built
+    /// ([`TRL041`](crate::diagnostics)).
+    fn chosen_by_client(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the key that lists compare: what is read from the request, before a hash, a prefix or a source
     /// is added. By default it is the key itself.
     ///

@@ -5,7 +5,7 @@ use tower_ratelimit_core::__internal::Pointless;
 use tower_ratelimit_core::__internal::ResolverOf;
 
 use super::RateLimitLayerBuilder;
-use crate::advice::warn_of_sharing;
+use crate::advice::{warn_of_invented_tenants, warn_of_sharing};
 #[cfg(feature = "tonic")]
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
@@ -122,6 +122,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         if self.limiter.its_store().is_shared() {
             self.policies.iter_mut().for_each(warn_of_sharing);
         }
+        self.policies.iter().for_each(warn_of_invented_tenants);
         let pointless = self.pointless();
         let apart = self.policies_apart();
         let (policies, readers): (Vec<_>, Vec<_>) =

@@ -6,10 +6,11 @@ use std::time::Duration;
 use axum::body::Body;
 use http::{Request, StatusCode};
 use tower::{Layer, ServiceExt};
+use tower_ratelimit::__internal::AnyKey;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{self, Head, IntoKey, Key};
 use tower_ratelimit::plan::{Operations, Plan, Plans};
-use tower_ratelimit::policy::{Http, OnMissingKey};
+use tower_ratelimit::policy::{Fair, Http, OnMissingKey};
 use tower_ratelimit::{FixedWindow, LimitLayer, Limiter, Policy, RateLimitLayer, TokenBucket};
 
 use super::{User, assert_warns_once, block_on, hello};
@@ -298,5 +299,61 @@ trait OfAnotherType {
 impl OfAnotherType for Policy<Http> {
     fn key_of_another_type(self) -> Policy<Http> {
         Policy::new(self.name(), *self.algorithm()).key(key::header("x-tenant"))
+    }
+}
+
+#[test]
+fn a_limit_that_is_divided_by_what_a_client_chooses_is_warned_of_when_the_layer_is_built() {
+    let build = |tenant: AnyKey, fair: Fair| {
+        let policy = Policy::new("divided by choice", TokenBucket::per_second(10));
+        let policy = policy.key(key::global()).fair_by(tenant, fair);
+        let plans = Plans::new([Plan::new("known")]);
+        let layer = RateLimitLayer::builder()
+            .policy(policy)
+            .plans(plans, |_| None::<&str>);
+        Log::of(|| layer.build().unwrap()).1
+    };
+    let header = || key::header("x-tenant");
+    for verified in [
+        AnyKey::new(key::client_ip()),
+        AnyKey::new(key::client_certificate()),
+        AnyKey::new(key::extension::<User>().map(|user: &User| user.id)),
+        // What a closure does is not known: this one may look it up.
+        AnyKey::new(header().map(|name: &str| name.into_key())),
+        AnyKey::new(|head: &Head<'_>| head.header("x-tenant").map(IntoKey::into_key)),
+    ] {
+        let lines = build(verified, Fair::new());
+        assert!(lines.is_empty(), "{lines:?}");
+    }
+    for said in [
+        Fair::new().unverified_together(),
+        Fair::new().unverified_apart(),
+    ] {
+        let lines = build(AnyKey::new(header()), said);
+        assert!(lines.is_empty(), "{lines:?}");
+    }
+    for (tenant, chosen) in [
+        (AnyKey::new(header()), "header x-tenant"),
+        (AnyKey::new(key::api_key()), "header x-api-key"),
+        (AnyKey::new(key::bearer_token()), "header authorization"),
+        (AnyKey::new(key::cookie("sid")), "cookie sid"),
+        (AnyKey::new(key::query("user")), "query parameter user"),
+        (AnyKey::new(key::metadata("tenant")), "metadata tenant"),
+        (AnyKey::new(key::json("user")), "field user of the body"),
+        (AnyKey::new(key::mcp_name()), "the name of what is called"),
+        (
+            AnyKey::new(key::client_ip().and(key::query("name").prefix("a"))),
+            "query parameter name",
+        ),
+        (
+            AnyKey::new(key::client_ip().or(key::cookie("name"))),
+            "cookie name",
+        ),
+    ] {
+        let lines: Vec<_> = (0..2)
+            .flat_map(|_| build(tenant.clone(), Fair::new()))
+            .collect();
+        let subject = format!("policy \"divided by choice\", {chosen}");
+        assert_warns_once(&lines, "TRL041", &subject);
     }
 }

@@ -34,7 +34,8 @@ pub struct Fair {
     /// `None` stands for as many as the store has room for.
     tenants: Option<u32>,
     weights: Vec<(String, u32)>,
-    unverified_together: bool,
+    /// Whether all tenants that nothing knows are one, if that was said.
+    unverified_together: Option<bool>,
 }
 
 /// The most tenants that are told apart.
@@ -56,7 +57,7 @@ impl Fair {
             active_for: Duration::from_secs(1),
             tenants: None,
             weights: Vec::new(),
-            unverified_together: false,
+            unverified_together: None,
         }
     }
 
@@ -100,14 +101,23 @@ impl Fair {
     /// Building a limiter or a layer without plans fails, since no tenant would be known.
     pub fn unverified_together(self) -> Self {
         Self {
-            unverified_together: true,
+            unverified_together: Some(true),
+            ..self
+        }
+    }
+
+    /// Counts each tenant by itself, as by default, and says that something else has verified tenants, such as a gateway that sets their
+    /// header. A layer does not warn of them then ([`TRL041`](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/diagnostics/)).
+    pub fn unverified_apart(self) -> Self {
+        Self {
+            unverified_together: Some(false),
             ..self
         }
     }
 
     /// Returns whether all tenants that are in no plan by its name are one.
     pub(crate) fn counts_unverified_together(&self) -> bool {
-        self.unverified_together
+        self.unverified_together == Some(true)
     }
 
     /// Returns how long a tenant counts that does not ask.
@@ -132,7 +142,7 @@ impl Fair {
 
     /// Rejects a weight of a plan that is not one of these, and what needs plans without any.
     pub(crate) fn check_plans(&self, plans: Option<&Plans>) -> Result<(), ConfigError> {
-        if self.unverified_together && plans.is_none() {
+        if self.counts_unverified_together() && plans.is_none() {
             let remedy = "declare the plans of tenants that are known, `.plans(Plans::new([Plan::new(name)]), …)`, or leave it out: \
                           without plans all tenants would be one";
             return Err(ConfigError::new("unverified_together", true, remedy));
@@ -193,6 +203,14 @@ impl Policy {
         // What its weights say of plans is all that plans say of it.
         self.ignores_plans = true;
         self
+    }
+
+    /// Returns whether it says what becomes of tenants that nothing here has verified.
+    // For `tower-ratelimit`.
+    #[doc(hidden)]
+    pub fn speaks_of_unverified(&self) -> bool {
+        let fair = self.fairness();
+        fair.is_some_and(|fair| fair.unverified_together.is_some())
     }
 
     /// Returns how its limit is divided, if it is.

@@ -67,6 +67,10 @@ impl Origin for JsonField {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn chosen(&self) -> Option<String> {
+        Some(format!("field {} of the body", self.path))
+    }
 }
 
 impl Typed for JsonField {

@@ -54,6 +54,10 @@ impl Origin for McpName {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn chosen(&self) -> Option<String> {
+        Some("the name of what is called".to_owned())
+    }
 }
 
 impl Typed for McpName {

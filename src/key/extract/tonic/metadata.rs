@@ -81,6 +81,10 @@ impl Origin for Metadata {
         Some(format!("{self:?}"))
     }
 
+    fn chosen(&self) -> Option<String> {
+        Some(format!("metadata {}", self.name))
+    }
+
     fn credential(&self) -> Option<String> {
         credentials::in_header(&self.name)
     }
