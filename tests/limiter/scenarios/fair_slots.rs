@@ -252,7 +252,10 @@ fn requests_of_several_slots_have_their_share_beside_small_ones() {
         askers[0].slots = slots;
         let had = play_under(10, &askers, (5.0, 65.0));
         assert!((1.85..2.15).contains(&had[0]), "{slots}: {had:?}");
-        assert!(jain(&had) >= 0.95, "{slots}: {had:?}");
+        assert!(jain(&had[1..]) >= 0.98, "{slots}: {had:?}");
+        // While room is kept for all slots at once, those that are free before lie idle, and the others have them no more.
+        let least = if slots == 10 { 0.95 } else { 0.98 };
+        assert!(jain(&had) >= least, "{slots}: {had:?}");
     }
 }
 

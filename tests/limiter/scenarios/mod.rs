@@ -11,6 +11,7 @@ mod crowds;
 mod edges;
 mod either_or;
 mod fair;
+mod fair_laws;
 mod fair_queue;
 mod fair_slots;
 mod full_store;

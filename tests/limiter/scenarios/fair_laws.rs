@@ -1,0 +1,326 @@
+//! The laws of fair shares of buckets, for tenants of all kinds.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "times and counts are small"
+)]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use tower_ratelimit::key::{IntoKey, Key};
+use tower_ratelimit::plan::{Plan, Plans};
+use tower_ratelimit::policy::Fair;
+use tower_ratelimit::{
+    Algorithm, Decision, Gcra, LeakyBucket, Limiter, LocalLimiter, ManualClock, MemoryStore,
+    Policy, TokenBucket,
+};
+
+const PLANS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+/// How long a tenant counts that does not ask, in microseconds.
+const ACTIVE_FOR: u64 = 1_000_000;
+
+/// How many units the limit grants while it is measured what each tenant has.
+const MEASURED: f64 = 200.0;
+
+/// A tenant: what each of its requests costs, and when it asks.
+#[derive(Clone, Debug)]
+struct Asker {
+    weight: u32,
+    cost: u32,
+    /// How often it asks in the time in which its share is one unit.
+    often: f64,
+    /// In parts of the whole time. `None` stands for always.
+    span: Option<(f64, f64)>,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    kind: u8,
+    per_second: u32,
+    burst: u32,
+    askers: Vec<Asker>,
+    seed: u64,
+}
+
+impl Case {
+    fn algorithm(&self) -> Algorithm {
+        match self.kind {
+            0 => TokenBucket::per_second(self.per_second)
+                .burst(self.burst)
+                .into(),
+            1 => Gcra::per_second(self.per_second).burst(self.burst).into(),
+            _ => LeakyBucket::per_second(self.per_second)
+                .capacity(self.burst)
+                .into(),
+        }
+    }
+
+    fn weights(&self) -> u32 {
+        self.askers.iter().map(|asker| asker.weight).sum()
+    }
+
+    /// Returns the share of a tenant in units a microsecond, if all tenants ask.
+    fn share(&self, asker: &Asker) -> f64 {
+        f64::from(self.per_second) * f64::from(asker.weight) / f64::from(self.weights()) / 1e6
+    }
+}
+
+fn askers() -> impl Strategy<Value = Vec<Asker>> {
+    let weight = prop_oneof![2 => Just(1_u32), 1 => 1..10_u32];
+    let cost = prop_oneof![2 => Just(1_u32), 1 => 1..6_u32];
+    let always = prop_oneof![5 => 2.0..6.0_f64, 1 => Just(40.0)];
+    let always = always.prop_map(|often| (often, None));
+    let at_times = (0.1..10.0_f64, 0.0..0.9_f64, 0.05..1.0_f64)
+        .prop_map(|(often, from, time)| (often, Some((from, from + time))));
+    let when = prop_oneof![always, at_times];
+    let asker = (weight, cost, when).prop_map(|(weight, cost, (often, span))| Asker {
+        weight,
+        cost,
+        often,
+        span,
+    });
+    prop::collection::vec(asker, 2..=8)
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    (0..3_u8, 5..100_u32, 5..60_u32, askers(), 1..u64::MAX).prop_map(
+        |(kind, per_second, burst, askers, seed)| Case {
+            kind,
+            per_second,
+            burst,
+            askers,
+            seed,
+        },
+    )
+}
+
+/// What is known of a tenant by the definitions alone.
+#[derive(Clone, Default)]
+struct Known {
+    asked: Option<u64>,
+    /// At least the units that belong to it, without regard to its share of the burst.
+    kept: f64,
+    /// Whether it was refused since its last request that passed.
+    waits: bool,
+}
+
+/// A limit that is divided, beside the same limit undivided, which is charged what passes.
+struct Scene<'a> {
+    case: &'a Case,
+    clock: ManualClock,
+    divided: LocalLimiter,
+    whole: LocalLimiter,
+    known: Vec<Known>,
+    now: u64,
+}
+
+impl<'a> Scene<'a> {
+    fn new(case: &'a Case) -> Self {
+        let clock = ManualClock::new();
+        let store = || MemoryStore::new().clock(clock.clone());
+        let policy = || Policy::new("upstream", case.algorithm());
+        let weights = case.askers.iter().zip(PLANS);
+        let fair = weights.fold(Fair::new(), |fair, (asker, plan)| {
+            fair.weight(plan, asker.weight)
+        });
+        let divided = Limiter::builder()
+            .policy(policy().fair(fair))
+            .plans_by_name(Plans::new(PLANS.map(Plan::new)))
+            .store(store());
+        let whole = Limiter::builder().policy(policy()).store(store());
+        Self {
+            case,
+            clock,
+            divided: divided.build_local().unwrap(),
+            whole: whole.build_local().unwrap(),
+            known: vec![Known::default(); case.askers.len()],
+            now: 0,
+        }
+    }
+
+    fn pass_time(&mut self, until: u64) {
+        let passed = until - self.now;
+        self.clock.advance(Duration::from_micros(passed));
+        self.now = until;
+        let granted = passed as f64 * f64::from(self.case.per_second) / 1e6;
+        for known in &mut self.known {
+            known.kept += granted;
+        }
+    }
+
+    /// Returns the units that the limit has left.
+    fn left(&self) -> u32 {
+        let decision = self.whole.peek(Key::GLOBAL, 0).now();
+        decision.binding().unwrap().1.remaining()
+    }
+
+    fn is_active(&self, place: usize) -> bool {
+        let asked = self.known[place].asked;
+        asked.is_some_and(|asked| self.now - asked <= ACTIVE_FOR)
+    }
+
+    /// Returns at least the units that belong to a tenant: what was granted since it has used its share, up to its share of the
+    /// burst or one unit; while it waits, also beyond.
+    fn kept(&self, place: usize) -> f64 {
+        let known = &self.known[place];
+        if !self.is_active(place) {
+            return 0.0;
+        }
+        if known.waits {
+            return known.kept;
+        }
+        let active = (0..self.known.len()).filter(|it| self.is_active(*it));
+        let weight = |place: usize| f64::from(self.case.askers[place].weight);
+        let weights: f64 = active.map(weight).sum();
+        let share = f64::from(self.case.burst) * weight(place) / weights;
+        known.kept.min(share.max(1.0))
+    }
+
+    fn decide(&self, place: usize) -> Decision {
+        let key = Key::branch(Key::GLOBAL, &[(place as u64).into_key()]);
+        let cost = self.case.askers[place].cost;
+        self.divided.plan(PLANS[place]).check(key, cost).now()
+    }
+
+    /// Lets a tenant ask, and returns whether its request passes.
+    fn ask(&mut self, place: usize) -> Result<bool, TestCaseError> {
+        if !self.is_active(place) {
+            self.known[place] = Known::default();
+        }
+        self.known[place].asked = Some(self.now);
+        let kept = self.kept(place);
+        let cost = self.case.askers[place].cost;
+        let mut passes = self.decide(place).is_allowed();
+        let left = self.left();
+        if !passes && left >= cost {
+            // Each request visits two other tenants, so that all are known then that have lapsed.
+            let mut again = 0..self.known.len() / 2;
+            passes = again.any(|_| self.decide(place).is_allowed());
+        }
+        if passes {
+            let is_there = self.whole.check(Key::GLOBAL, cost).now().is_allowed();
+            prop_assert!(is_there, "tenant {place} passes the limit at {}", self.now);
+            let kept = (kept - f64::from(cost)).max(0.0);
+            let known = &mut self.known[place];
+            (known.kept, known.waits) = (kept, false);
+            // A claim that has grown while a request waited was for that request.
+            self.known[place].kept = self.kept(place);
+            return Ok(true);
+        }
+        let others = || (0..self.known.len()).filter(|it| *it != place);
+        if left >= cost {
+            let kept: f64 = others().map(|it| self.kept(it)).sum();
+            // What is kept is rounded up to a unit.
+            let is_kept = f64::from(left) < f64::from(cost) + kept + 1.001;
+            prop_assert!(
+                is_kept,
+                "tenant {place} is refused {cost} at {}: {left} are left, and {kept} belong to others",
+                self.now
+            );
+            let waits = |it: usize| self.is_active(it) && self.known[it].waits;
+            let is_whole = left == self.case.burst;
+            prop_assert!(!is_whole || others().any(waits), "{place} at {}", self.now);
+        }
+        let known = &mut self.known[place];
+        (known.kept, known.waits) = (kept, true);
+        Ok(false)
+    }
+}
+
+/// Lets all tenants ask, and looks at each decision, at what each tenant has had, and at the waits that are told.
+fn play(case: &Case) -> TestCaseResult {
+    let mut scene = Scene::new(case);
+    let mut draw = Draw(case.seed);
+    let per_micro = f64::from(case.per_second) / 1e6;
+    // The second period of the limit, and of those that have gone.
+    let since = 2.0 * (f64::from(case.burst) / per_micro).max(ACTIVE_FOR as f64);
+    let until = since + MEASURED / per_micro;
+    let mut next = BinaryHeap::new();
+    let gap = |asker: &Asker, draw: &mut Draw| {
+        let gap = (0.5 + draw.next()) / (asker.often * case.share(asker));
+        (gap as u64).max(1)
+    };
+    for (place, asker) in case.askers.iter().enumerate() {
+        let from = asker.span.map_or(0.0, |(from, _)| from * until);
+        next.push(Reverse((from as u64 + gap(asker, &mut draw), place)));
+    }
+    let mut had = vec![0_u32; case.askers.len()];
+    while let Some(Reverse((at, place))) = next.pop() {
+        if at as f64 >= until {
+            break;
+        }
+        scene.pass_time(at);
+        let asker = &case.askers[place];
+        if scene.ask(place)? && at as f64 >= since {
+            had[place] += asker.cost;
+        }
+        let again = at + gap(asker, &mut draw);
+        if asker.span.is_none_or(|(_, to)| (again as f64) < to * until) {
+            next.push(Reverse((again, place)));
+        }
+    }
+    let all: u32 = had.iter().sum();
+    let largest = case.askers.iter().map(|asker| asker.cost).max().unwrap();
+    for (asker, had) in case.askers.iter().zip(&had) {
+        let share = f64::from(asker.weight) / f64::from(case.weights());
+        // It may have been ahead by a request of its own when the second period began.
+        let least = 0.95 * share * f64::from(all) - f64::from(largest + asker.cost);
+        let has = f64::from(*had) >= least || asker.span.is_some();
+        prop_assert!(has, "{asker:?} has {had} of {all}, and not {least}");
+    }
+    for place in 0..case.askers.len() {
+        let refused = |scene: &Scene<'_>| Some(scene.decide(place)).filter(|it| !it.is_allowed());
+        if let Some(refused) = (0..20).find_map(|_| refused(&scene)) {
+            let wait = refused.retry_after().unwrap();
+            scene.clock.advance(wait);
+            let decision = scene.decide(place);
+            prop_assert!(
+                decision.is_allowed(),
+                "{place} after {wait:?}: {decision:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Numbers from 0 to 1, drawn by xorshift.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Each case is a play of thousands of requests.
+fn config() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    ProptestConfig {
+        cases: config.cases * 2 / 5,
+        ..config
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// - The shared limit is never passed.
+    /// - A request is refused only if the limit is spent, or if what is left belongs to active tenants below their share.
+    /// - From the second period on, each tenant that always asks has 0.95 of its part of what is admitted, less one of the largest requests and one
+    ///   of its own.
+    /// - A wait that a tenant is told is enough if nobody else asks.
+    #[test]
+    fn tenants_have_what_the_laws_say(case in cases()) {
+        play(&case)?;
+    }
+}
