@@ -141,6 +141,8 @@ fn request(bytes: &[u8]) -> Option<(Read, &[u8])> {
             body
         }
     };
+    // A target has no fragment by RFC 9112, and `http` leaves out what looks like one.
+    let target = target.split('#').next()?;
     let (method, target) = (method.to_owned(), target.to_owned());
     Some((
         Read {
