@@ -8,10 +8,10 @@ use http::{Request, Response, StatusCode};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::{self, IntoKey, Key};
 use tower_ratelimit::policy::Http;
-use tower_ratelimit::store::{Lease, RedisStore};
+use tower_ratelimit::store::{Lease, RedisStore, RedisStoreBuilder};
 use tower_ratelimit::{FixedWindow, OnStoreFailure, Policy, RateLimitLayer};
 
-use crate::scene::{ask, calls, cluster_store, keys, patient, store};
+use crate::scene::{ask, calls, cluster_store, keys, over, patient, store};
 use crate::support::redis::{Cluster, Server};
 
 const PATH: [&str; 3] = ["x-org", "x-team", "x-user"];
@@ -118,17 +118,12 @@ fn no_part_of_a_key_runs_into_the_name_of_a_policy() {
     );
 }
 
-/// A node that holds units of a user holds those of team and organisation too.
-#[tokio::test]
-async fn leases_never_pass_a_level() {
-    let server = Server::start(&[]);
+/// Sends requests of two users of two teams to three nodes in turn. Returns how many calls they have saved.
+async fn leased_levels_are_not_passed(open: impl Fn(RedisStoreBuilder) -> RedisStore) -> u64 {
     let nodes: Vec<RateLimitLayer> = (0..3)
         .map(|_| {
-            let store = patient()
-                .lease(Lease::up_to(Duration::from_secs(30)))
-                .open(server.url())
-                .unwrap();
-            layer(&store, [300, 200, 120])
+            let lease = Lease::up_to(Duration::from_secs(30));
+            layer(&open(patient().lease(lease)), [300, 200, 120])
         })
         .collect();
     let mut admitted = [[0; 2]; 2];
@@ -147,4 +142,24 @@ async fn leases_never_pass_a_level() {
     assert!(teams.iter().all(|team| *team <= 200), "{admitted:?}");
     let all: u32 = teams.iter().sum();
     assert!((150..=300).contains(&all), "{admitted:?}");
+    let saved = nodes.iter().map(|node| {
+        let snapshot = node.limiter().snapshot();
+        snapshot.store.leases.unwrap().calls_saved
+    });
+    saved.sum()
+}
+
+/// A node that holds units of a user holds those of team and organisation too.
+#[tokio::test]
+async fn leases_never_pass_a_level() {
+    let server = Server::start(&[]);
+    let saved = leased_levels_are_not_passed(|store| store.open(server.url()).unwrap()).await;
+    assert!(saved > 100, "{saved}");
+}
+
+#[tokio::test]
+async fn leases_never_pass_a_level_in_a_cluster() {
+    let cluster = Cluster::start();
+    let saved = leased_levels_are_not_passed(|store| over(store, &cluster)).await;
+    assert!(saved > 100, "{saved}");
 }
