@@ -211,11 +211,12 @@ fn table(limit: Limit) -> Result<(), Box<dyn Error>> {
         let most = others.iter().copied().fold(0.0, f64::max);
         let others = match others.len() {
             0 => String::new(),
-            1 => format!("{most:.1}"),
-            _ if most == 0.0 => "0".to_owned(),
-            _ => format!("{least:.2} to {most:.2}"),
+            1 => format!(" {most:.1}"),
+            2 => format!(" {:.2} and {:.2}", others[0], others[1]),
+            _ if most == 0.0 => " 0".to_owned(),
+            _ => format!(" {least:.2} to {most:.2}"),
         };
-        println!("| {name} | {all:.1} | {:.2} | {others} |", rates[0]);
+        println!("| {name} | {all:.1} | {:.2} |{others} |", rates[0]);
     }
     Ok(())
 }
