@@ -341,6 +341,11 @@ fn a_limit_that_is_divided_by_what_a_client_chooses_is_warned_of_when_the_layer_
         (AnyKey::new(key::metadata("tenant")), "metadata tenant"),
         (AnyKey::new(key::json("user")), "field user of the body"),
         (AnyKey::new(key::mcp_name()), "the name of what is called"),
+        (AnyKey::new(key::grpc_method()), "the method that is called"),
+        (
+            AnyKey::new(key::grpc_service()),
+            "the service that is called",
+        ),
         (
             AnyKey::new(key::client_ip().and(key::query("name").prefix("a"))),
             "query parameter name",

@@ -50,7 +50,7 @@ pub enum Amendment {
     /// Gives turns of a [`LeakyQueue`](crate::LeakyQueue) back, as many as the charge costs. The requests have
     /// gone away, and the requests behind them have moved up, so nothing takes these turns.
     ///
-    /// Only the last turns of a queue can be given back: every later request was told to wait for them. The
+    /// It is of one charge. Only the last turns of a queue can be given back: every later request was told to wait for them. The
     /// answer is `false` if other turns lie behind them, which another process, another limiter over the same
     /// state, or a request whose answer is on its way has been charged. Nothing changes then. The limiter that
     /// has the turns keeps them until they begin: its next request takes them, and they are given back with the

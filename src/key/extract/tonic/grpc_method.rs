@@ -53,6 +53,10 @@ impl Origin for GrpcMethod {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn chosen(&self) -> Option<String> {
+        Some("the method that is called".to_owned())
+    }
 }
 
 impl Typed for GrpcMethod {

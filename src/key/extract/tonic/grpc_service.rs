@@ -27,6 +27,10 @@ impl Origin for GrpcService {
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
     }
+
+    fn chosen(&self) -> Option<String> {
+        Some("the service that is called".to_owned())
+    }
 }
 
 impl Typed for GrpcService {
