@@ -174,7 +174,7 @@ fn table(limit: Limit) -> Result<(), Box<dyn Error>> {
         ..asking(200.0)
     };
     let rows = [
-        ("one alone", vec![asking(200.0)]),
+        ("one alone, which asks for 200", vec![asking(200.0)]),
         (
             "two, one of which asks 20 times as often",
             hog_and(1, 100.0),
@@ -187,10 +187,9 @@ fn table(limit: Limit) -> Result<(), Box<dyn Error>> {
             "1,000, one of which asks 1,000 times as often",
             hog_and(999, 2.0),
         ),
-        (
-            "a hog, one that asks for 40 a second, one that asks for 5",
-            { vec![asking(2_000.0), asking(40.0), asking(5.0)] },
-        ),
+        ("a hog, one that asks for 40, one that asks for 5", {
+            vec![asking(2_000.0), asking(40.0), asking(5.0)]
+        }),
         ("a hog, and one of weight 4 that asks for 200", {
             vec![asking(2_000.0), pro(asking(200.0))]
         }),
