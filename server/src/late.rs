@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tower_ratelimit::__internal::Sealed;
 
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::{ConfigError, StoreError, StoreErrorKind};
 use tower_ratelimit::store::{

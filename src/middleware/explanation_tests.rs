@@ -30,6 +30,7 @@ impl Remembering {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
+
 impl Sealed for Remembering {}
 
 impl Store for Remembering {

@@ -18,6 +18,7 @@ use crate::echo::{Running, answered, global, post};
 /// A service that never answers in time.
 #[derive(Clone, Copy, Debug)]
 struct Broken;
+
 impl Sealed for Broken {}
 
 impl Store for Broken {

@@ -1,10 +1,10 @@
 //! Requests with a deadline, by a clock that tokio has paused.
 
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use http::Request;
 use tokio::time::{Instant, sleep, timeout};
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::Key;
@@ -157,6 +157,7 @@ struct Mute(MemoryStore);
 
 #[derive(Debug)]
 struct MuteBackend(MemoryBackend);
+
 impl Sealed for Mute {}
 
 impl Store for Mute {
@@ -166,6 +167,7 @@ impl Store for Mute {
         self.0.open(policies).map(MuteBackend)
     }
 }
+
 impl Sealed for MuteBackend {}
 
 impl Backend for MuteBackend {

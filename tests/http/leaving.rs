@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use axum::Router;
 use axum::extract::Request;
@@ -12,6 +11,7 @@ use axum::routing::get;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 use tower_http::timeout::TimeoutLayer;
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::clock::Clock;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::Key;
@@ -209,6 +209,7 @@ struct Distant(MemoryStore);
 struct DistantBackend(Arc<MemoryBackend>);
 
 const WAY: Duration = Duration::from_millis(6);
+
 impl Sealed for Distant {}
 
 impl Store for Distant {
@@ -238,6 +239,7 @@ impl DistantBackend {
         })
     }
 }
+
 impl Sealed for DistantBackend {}
 
 impl Backend for DistantBackend {

@@ -1,10 +1,10 @@
 //! The refusal of a layer: status, headers, problem and the typed reason.
 
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use http::StatusCode;
 use tower::ServiceExt;
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::diagnostics::Diagnostic;
 use tower_ratelimit::error::StoreErrorKind;

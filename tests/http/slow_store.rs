@@ -3,9 +3,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use tower_ratelimit::__internal::Sealed;
 
 use tokio::sync::Semaphore;
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Rule;
@@ -37,6 +37,7 @@ pub(crate) struct SlowBackend {
     memory: MemoryBackend,
     released: Arc<Semaphore>,
 }
+
 impl Sealed for SlowStore {}
 
 impl Store for SlowStore {
@@ -49,6 +50,7 @@ impl Store for SlowStore {
         })
     }
 }
+
 impl Sealed for SlowBackend {}
 
 impl Backend for SlowBackend {
@@ -89,6 +91,7 @@ pub(crate) struct BrokenStore {
     pub(crate) when: When,
     pub(crate) kind: StoreErrorKind,
 }
+
 impl Sealed for BrokenStore {}
 
 impl Store for BrokenStore {
@@ -115,6 +118,7 @@ pub(crate) struct Reciting {
     pub(crate) when: When,
     pub(crate) outcomes: Outcomes,
 }
+
 impl Sealed for Reciting {}
 
 impl Store for Reciting {

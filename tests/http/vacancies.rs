@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,6 +14,7 @@ use http_body_util::Full;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::middleware::ResponseBody;
 use tower_ratelimit::policy::Rule;
@@ -60,6 +60,7 @@ impl CountingStore {
         *self.meanwhile.lock().unwrap() = Some((question, Box::new(happens)));
     }
 }
+
 impl Sealed for CountingStore {}
 
 impl Store for CountingStore {
@@ -76,6 +77,7 @@ impl Store for CountingStore {
         true
     }
 }
+
 impl Sealed for CountingBackend {}
 
 impl Backend for CountingBackend {
@@ -179,9 +181,10 @@ async fn a_slot_is_handed_on_at_once_and_in_order() {
         .map(|number| (number, freed + WORKS * number))
         .collect();
     assert_eq!(*passed.lock().unwrap(), expected);
-    // Each of them asks once when it is its turn, and once in vain when it has become the first.
+    // Each of them asks once when it is its turn, and once in vain when it has become the first. The question of the second may fall
+    // between: when it is due depends on the part of a millisecond in which the test began.
     assert!(
-        store.asked() - asked <= 10,
+        store.asked() - asked <= 11,
         "{} questions",
         store.asked() - asked
     );

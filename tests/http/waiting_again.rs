@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, ServiceExt};
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::Key;
 use tower_ratelimit::policy::Rule;
@@ -81,6 +81,7 @@ struct CountingStore(MemoryStore, Arc<AtomicU32>);
 
 #[derive(Debug)]
 struct CountingBackend(MemoryBackend, Arc<AtomicU32>);
+
 impl Sealed for CountingStore {}
 
 impl Store for CountingStore {
@@ -90,6 +91,7 @@ impl Store for CountingStore {
         Ok(CountingBackend(self.0.open(policies)?, self.1.clone()))
     }
 }
+
 impl Sealed for CountingBackend {}
 
 impl Backend for CountingBackend {

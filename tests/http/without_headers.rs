@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tower_ratelimit::__internal::Sealed;
 
 use http::{Request, Response, StatusCode};
 use tower::{Layer, service_fn};
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Rule;
@@ -91,6 +91,7 @@ impl CountingBackend {
         [&self.with_numbers, &self.without].map(|count| count.load(Ordering::Relaxed))
     }
 }
+
 impl Sealed for CountingBackend {}
 
 impl Store for CountingBackend {

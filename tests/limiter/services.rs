@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimit;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::factor::{Factor, FactorCell};
@@ -365,6 +365,7 @@ fn without_a_timer_no_request_is_held_and_nothing_panics() {
 struct LaterStore(Option<Arc<Semaphore>>);
 
 struct LaterBackend(MemoryBackend, Option<Arc<Semaphore>>);
+
 impl Sealed for LaterStore {}
 
 impl Store for LaterStore {
@@ -375,6 +376,7 @@ impl Store for LaterStore {
         Ok(LaterBackend(memory.open(policies)?, self.0.clone()))
     }
 }
+
 impl Sealed for LaterBackend {}
 
 impl Backend for LaterBackend {

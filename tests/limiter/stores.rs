@@ -47,6 +47,7 @@ fn a_store_forgets_a_policy_with_the_last_limiter_that_uses_it() {
 struct Forgetful {
     answers: usize,
 }
+
 impl Sealed for Forgetful {}
 
 impl Store for Forgetful {

@@ -7,8 +7,8 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Penalty;
@@ -145,6 +145,7 @@ struct Flaky(Arc<AtomicBool>);
 
 #[derive(Debug)]
 struct FlakyBackend(MemoryBackend, Flaky);
+
 impl Sealed for Flaky {}
 
 impl Store for Flaky {
@@ -157,6 +158,7 @@ impl Store for Flaky {
         ))
     }
 }
+
 impl Sealed for FlakyBackend {}
 
 impl Backend for FlakyBackend {

@@ -1,7 +1,6 @@
 //! Groups of policies of which one pays for a request: the table `first_of`.
 
 use std::collections::HashMap;
-use tower_ratelimit::__internal::Sealed;
 
 use super::levels::Declared;
 use super::shape::{Field, Fields, Shape};
@@ -9,7 +8,7 @@ use super::store::ReadStore;
 use super::tree::quoted;
 use super::vocabulary::{Vocabulary, setting};
 use super::walk::{At, TableAt};
-use tower_ratelimit::__internal::PolicyEffect;
+use tower_ratelimit::__internal::{PolicyEffect, Sealed};
 use tower_ratelimit::MemoryStore;
 use tower_ratelimit::error::ConfigError;
 use tower_ratelimit::limiter::LimiterBuilder;
@@ -276,6 +275,7 @@ fn with(layer: RateLimitLayerBuilder, groups: &[(FirstOf, At<'_>)]) -> RateLimit
 
 /// A store that chooses who pays as another one does.
 struct Like(Payers);
+
 impl Sealed for Like {}
 
 impl Store for Like {

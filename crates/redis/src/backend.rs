@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
-use tower_ratelimit_core::__internal::Sealed;
 
 use tokio::runtime::Handle;
 
@@ -15,6 +14,7 @@ use super::lending;
 use super::opened::{Charges, OpenedPolicy};
 use super::renewal::keep;
 use super::reply::ScriptReply;
+use tower_ratelimit_core::__internal::Sealed;
 use tower_ratelimit_core::__internal::Sent;
 use tower_ratelimit_core::__internal::cannot_have;
 use tower_ratelimit_core::__internal::{Instead, Standby};
@@ -352,6 +352,7 @@ impl Calls {
         }
     }
 }
+
 impl Sealed for RedisBackend {}
 
 impl Backend for RedisBackend {

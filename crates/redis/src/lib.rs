@@ -62,7 +62,6 @@ mod view;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tower_ratelimit_core::__internal::Sealed;
 
 use self::batcher::Batcher;
 use self::calls::Calls;
@@ -81,6 +80,7 @@ use self::state_key::InBraces;
 use self::under_way::UnderWay;
 use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::Lua;
+use tower_ratelimit_core::__internal::Sealed;
 use tower_ratelimit_core::__internal::check_names;
 use tower_ratelimit_core::__internal::{KeyEpochs, Standby, Watch};
 use tower_ratelimit_core::algorithm::Algorithm;
@@ -238,6 +238,7 @@ impl RedisStore {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
 impl Sealed for RedisStore {}
 
 impl Store for RedisStore {

@@ -123,6 +123,7 @@ fn take(used: &[u32; LIMITS.len()], most: u32) -> (u32, Option<usize>) {
 
 /// The store under test, for a limiter that does nothing in its place while it is away.
 struct Lent<'s, S>(&'s S);
+
 impl<S: Store> Sealed for Lent<'_, S> {}
 
 impl<S: Store> Store for Lent<'_, S> {

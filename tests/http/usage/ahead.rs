@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -15,6 +14,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::Full;
 use tower::{Layer, ServiceExt, service_fn};
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::{Head, IntoKey, JsonFields, Key};
 use tower_ratelimit::middleware::{ReadBody, ReadJsonLayer};
@@ -316,6 +316,7 @@ struct Changing(MemoryBackend);
 
 #[derive(Clone)]
 struct ChangingStore(MemoryStore);
+
 impl Sealed for ChangingStore {}
 
 impl Store for ChangingStore {
@@ -325,6 +326,7 @@ impl Store for ChangingStore {
         self.0.open(policies).map(Changing)
     }
 }
+
 impl Sealed for Changing {}
 
 impl Backend for Changing {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::policy::Rule;
@@ -29,6 +29,7 @@ struct Named(Own, Availability);
 
 #[derive(Debug)]
 struct OwnBackend(MemoryBackend, Own);
+
 impl Sealed for Own {}
 
 impl Store for Own {
@@ -42,6 +43,7 @@ impl Store for Own {
         true
     }
 }
+
 impl Sealed for Named {}
 
 impl Store for Named {
@@ -55,6 +57,7 @@ impl Store for Named {
         Some(self.1.clone())
     }
 }
+
 impl Sealed for OwnBackend {}
 
 impl Backend for OwnBackend {

@@ -1,8 +1,8 @@
 //! Stores that each break one law.
 
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{
@@ -207,6 +207,7 @@ struct OtherwiseBackend {
     backend: MemoryBackend,
     what: What,
 }
+
 impl Sealed for Otherwise {}
 
 impl Store for Otherwise {
@@ -235,6 +236,7 @@ fn all_of_the_first(charges: &[Charge]) -> Vec<Charge> {
     let all = (0..2).map(|policy| Charge::new(policy, first.key(), first.cost()));
     all.collect()
 }
+
 impl Sealed for OtherwiseBackend {}
 
 impl Backend for OtherwiseBackend {

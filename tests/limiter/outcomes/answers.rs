@@ -9,9 +9,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::policy::{Ending, OnAbandoned, Settle, Spend};
 use tower_ratelimit::{AnchoredWindow, Policy, RateLimitLayer, key};
@@ -90,21 +91,6 @@ async fn an_outer_layer_counts_what_an_inner_one_refuses_once_or_gives_it_back()
     }
 }
 
-/// A body of which nothing comes before its client has gone.
-struct Endless;
-
-impl Body for Endless {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Pending
-    }
-}
-
 /// The page about express-rate-limit translates its two options by these conditions.
 #[tokio::test]
 async fn answers_that_are_broken_off_count_as_in_express() {
@@ -130,7 +116,10 @@ async fn answers_that_are_broken_off_count_as_in_express() {
                     drop(answer(&layer, inner).await.unwrap());
                 }
                 Some(false) => {
-                    let inner = |_| async { Ok::<_, Infallible>(Response::new(Endless)) };
+                    let frames = stream::pending::<Result<Frame<Bytes>, Infallible>>;
+                    let inner = |_| async move {
+                        Ok::<_, Infallible>(Response::new(StreamBody::new(frames())))
+                    };
                     drop(answer(&layer, inner).await.unwrap());
                 }
                 None => {

@@ -2,8 +2,8 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use tower_ratelimit::__internal::Sealed;
 
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::IntoKey;
@@ -258,6 +258,7 @@ fn a_block_that_was_seen_before_a_step_back_is_no_longer_after_it() {
 /// A store with the required methods alone.
 #[derive(Debug)]
 struct Plain;
+
 impl Sealed for Plain {}
 
 impl Store for Plain {

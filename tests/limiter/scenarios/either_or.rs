@@ -3,10 +3,10 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::clock::{Clock, Micros};
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::factor::FactorCell;
@@ -355,6 +355,7 @@ fn an_override_concerns_the_member_that_it_names() {
 
 /// A store that does not say that it chooses.
 struct Silent(MemoryStore);
+
 impl Sealed for Silent {}
 
 impl Store for Silent {

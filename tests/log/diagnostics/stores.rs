@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 use std::time::Duration;
-use tower_ratelimit::__internal::Sealed;
 
 use axum::body::Body;
 use http::{Request, StatusCode};
 use tower::ServiceExt;
+use tower_ratelimit::__internal::Sealed;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{self, Extract, Head, IntoKey, Secret};
@@ -25,6 +25,7 @@ use crate::support::log::{Log, LogLine};
 
 #[derive(Debug)]
 struct DownStore;
+
 impl Sealed for DownStore {}
 
 impl Store for DownStore {
@@ -69,6 +70,7 @@ fn a_store_that_fails_is_a_warning_with_its_cause_which_the_client_is_not_told()
 /// A store that other processes share, which is not asked.
 #[derive(Debug)]
 struct SharedByAll;
+
 impl Sealed for SharedByAll {}
 
 impl Store for SharedByAll {
@@ -193,6 +195,7 @@ fn a_credential_that_reaches_a_shared_store_in_the_clear_is_warned_of() {
 /// A store that implements `charge` alone.
 #[derive(Debug)]
 struct ChargesOnly<T>(T);
+
 impl Sealed for ChargesOnly<MemoryStore> {}
 
 impl Store for ChargesOnly<MemoryStore> {
@@ -202,6 +205,7 @@ impl Store for ChargesOnly<MemoryStore> {
         self.0.open(policies).map(ChargesOnly)
     }
 }
+
 impl Sealed for ChargesOnly<MemoryBackend> {}
 
 impl Backend for ChargesOnly<MemoryBackend> {

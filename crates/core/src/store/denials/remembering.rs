@@ -1,6 +1,5 @@
 //! A backend that answers repeated denials from the cache.
 
-use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +17,7 @@ use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::{Policy, guaranteed_below};
 use crate::store::charged::mark;
+use crate::store::sealed::Sealed;
 use crate::store::{
     Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, TenantShare, Wanted,
 };
@@ -123,6 +123,7 @@ impl Remembering {
         }
     }
 }
+
 impl Sealed for Remembering {}
 
 impl Backend for Remembering {

@@ -1,6 +1,5 @@
 //! The backend of the store in memory: which path each charge takes.
 
-use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use crate::error::StoreError;
 use crate::key::Key;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
+use crate::store::sealed::Sealed;
 use crate::store::{
     Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, TenantShare, Wanted,
 };
@@ -589,6 +589,7 @@ impl MemoryBackend {
         }
     }
 }
+
 impl Sealed for MemoryBackend {}
 
 impl Backend for MemoryBackend {

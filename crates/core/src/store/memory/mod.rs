@@ -32,7 +32,6 @@ mod tiers;
 mod timed;
 mod usage;
 
-use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,6 +49,7 @@ use super::{Payers, Store};
 use crate::clock::{AnyClock, Clock, SystemClock};
 use crate::error::{ConfigError, RestoreError};
 use crate::policy::{Policy, check_names, guaranteed_below};
+use crate::store::sealed::Sealed;
 
 /// Keeps state in this process, exactly and without a server.
 ///
@@ -311,6 +311,7 @@ impl fmt::Debug for MemoryStore {
         f.debug_struct("MemoryStore").finish_non_exhaustive()
     }
 }
+
 impl Sealed for MemoryStore {}
 
 impl Store for MemoryStore {

@@ -1,6 +1,5 @@
 //! Asks a store that may be away, and decides in its place while it is.
 
-use crate::store::sealed::Sealed;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use crate::decision::Outcomes;
 use crate::error::StoreError;
 use crate::observe::{KeyStats, StoreStats};
 use crate::store::charged::mark;
+use crate::store::sealed::Sealed;
 use crate::store::{
     Amendment, Backend, Charge, Charged, Charges, DAMAGED, Outlook, Reply, TenantShare, Wanted,
 };
@@ -31,6 +31,7 @@ pub(super) struct Guard {
 
 /// Learns from an answer of the store, and returns whether the store has written for it.
 type Learn<T> = fn(&Guard, &[Charge], &T) -> bool;
+
 impl Sealed for Guard {}
 
 impl Backend for Guard {

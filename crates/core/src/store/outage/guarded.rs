@@ -2,7 +2,6 @@
 //!
 //! A store that needs no guard is asked directly, so a backend in memory pays one branch for it.
 
-use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use crate::decision::Outcomes;
 use crate::error::{ConfigError, StoreError};
 use crate::observe::{KeyStats, StoreStats};
 use crate::policy::Policy;
+use crate::store::sealed::Sealed;
 use crate::store::{
     Amendment, Backend, Charge, Charged, Outlook, Reply, Store, TenantShare, Wanted,
 };
@@ -79,6 +79,7 @@ impl<L: ?Sized> Guarded<L> {
         &self.backend
     }
 }
+
 impl<L: Backend + ?Sized> Sealed for Guarded<L> where Self: Send + Sync + 'static {}
 
 impl<L: Backend + ?Sized> Backend for Guarded<L>

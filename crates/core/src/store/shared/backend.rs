@@ -1,6 +1,5 @@
 //! The backend of a store over items: a change for each verb.
 
-use crate::store::sealed::Sealed;
 use std::fmt;
 use std::iter;
 use std::slice;
@@ -26,6 +25,7 @@ use crate::policy::{NamedPenalty, Policy};
 use crate::store::allotment::Allotment;
 use crate::store::charged::cannot_have;
 use crate::store::fair::Scale;
+use crate::store::sealed::Sealed;
 use crate::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Wanted};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
@@ -215,6 +215,7 @@ fn tag(text: &str) -> u64 {
     };
     u64::from_be_bytes(*tag)
 }
+
 impl<I: Items> Sealed for SharedBackend<I> {}
 
 impl<I: Items> Backend for SharedBackend<I> {

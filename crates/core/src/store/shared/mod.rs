@@ -10,7 +10,6 @@ mod part;
 mod rule;
 mod tenants;
 
-use crate::store::sealed::Sealed;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,7 @@ pub use self::change::{Change, Changed, Write};
 use super::{Availability, NodeCount, Payers, Reply, Store};
 use crate::error::{ConfigError, StoreError};
 use crate::policy::{Fair, Policy, check_names};
+use crate::store::sealed::Sealed;
 
 /// A remote place that several processes share and that keeps items: a value under a name, until it expires.
 /// [`SharedStore`] makes a store of it.
@@ -208,6 +208,7 @@ impl<I: Items> SharedStore<I> {
         }
     }
 }
+
 impl<I: Items> Sealed for SharedStore<I> {}
 
 impl<I: Items> Store for SharedStore<I> {
