@@ -1,15 +1,17 @@
 //! Levels of a tree whose limit is a share of that of the level above.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::factor::{Factor, FactorCell};
 use tower_ratelimit::key::{self, IntoKey, Key};
+use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans, Resolved, Resolver};
 use tower_ratelimit::policy::{Http, Tree};
 use tower_ratelimit::{
-    Algorithm, Concurrency, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore, Policy,
-    RateLimitLayer, TokenBucket,
+    Algorithm, Concurrency, Decision, FixedWindow, LeakyQueue, Limiter, ManualClock, MemoryStore,
+    Policy, RateLimitLayer, TokenBucket,
 };
 
 use crate::exchange::{Behind, Hello, Received, answer, ask, limit, limited_hello, now};
@@ -317,6 +319,77 @@ fn shares_of_a_limiter_follow_its_plans() {
     assert_eq!(limits("pro"), [100, 40]);
     // A plan that does not speak of what another one speaks of exempts from it.
     assert!(limits("free").is_empty());
+}
+
+/// An organisation and its teams, without HTTP.
+fn by_plan() -> LimiterBuilder {
+    let org = Policy::new("org", FixedWindow::per_hour(10));
+    let team = Policy::new("team", FixedWindow::per_hour(1)).below("org");
+    Limiter::builder().policies([org, team])
+}
+
+fn plans_of_teams() -> Plans {
+    let plan = |name, org, team| {
+        let plan = Plan::new(name).limit("org", FixedWindow::per_hour(org));
+        plan.limit("team", FixedWindow::per_hour(team))
+    };
+    Plans::new([plan("free", 10, 3), plan("pro", 20, 7)]).default_plan("free")
+}
+
+/// The key of an organisation and that of a team of it, at a cost of one.
+fn demands(org: &str, team: &str) -> [(&'static str, Key, u32); 2] {
+    let team = Key::branch(org, &[team.into_key()]);
+    // The order in which they are named means nothing.
+    [("team", team, 1), ("org", team.root(), 1)]
+}
+
+/// Returns the limits of the organisation and of the team that a decision tells.
+fn told(decision: &Decision) -> Vec<u32> {
+    let limits = decision.policies().map(|(_, outcome)| outcome.limit());
+    limits.collect()
+}
+
+#[test]
+fn the_plan_of_levels_that_are_named_is_that_of_the_lowest() {
+    let rich = Key::branch("acme", &["rich".into_key()]);
+    // What is known of the organisation by itself is not asked.
+    let plan_of = move |key: &Key| (*key == rich || *key == rich.root()).then_some("pro");
+    let limiter = by_plan().plans(plans_of_teams(), plan_of);
+    let limiter = limiter.build_local().unwrap();
+    let limits = |org, team| told(&limiter.named(demands(org, team)).unwrap().check().now());
+    assert_eq!(limits("acme", "rich"), [20, 7]);
+    assert_eq!(limits("acme", "poor"), [10, 3]);
+    let org = limiter.named([demands("acme", "poor")[1]]).unwrap();
+    assert_eq!(told(&org.check().now()), [20]);
+    // A plan that is named stands for all.
+    let pro = limiter.plan("pro");
+    let poor = pro.named(demands("acme", "poor")).unwrap();
+    assert_eq!(told(&poor.check().now()), [20, 7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_is_asked_for_the_lowest_level_that_is_named() {
+    let (asked, rich) = (
+        Arc::new(Mutex::new(Vec::new())),
+        Key::branch("acme", &["rich".into_key()]),
+    );
+    let seen = Arc::clone(&asked);
+    let resolver = Resolver::new(move |key: Key| {
+        seen.lock().unwrap().push(key);
+        let plan = if key == rich { "pro" } else { "free" };
+        async move { Ok::<_, std::io::Error>(Resolved::plan(plan)) }
+    });
+    let limiter = by_plan()
+        .plans_by_name(plans_of_teams())
+        .resolver(resolver, |key| Some(*key))
+        .build()
+        .unwrap();
+    let rich = limiter.named(demands("acme", "rich")).unwrap();
+    assert_eq!(told(&rich.check().await.unwrap()), [20, 7]);
+    let poor = limiter.named(demands("acme", "poor")).unwrap();
+    assert_eq!(told(&poor.check().await.unwrap()), [10, 3]);
+    let lowest = ["rich", "poor"].map(|team| Key::branch("acme", &[team.into_key()]));
+    assert_eq!(*asked.lock().unwrap(), lowest);
 }
 
 proptest! {

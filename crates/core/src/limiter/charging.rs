@@ -194,6 +194,25 @@ pub(super) struct Named {
     pub(super) limits: SmallVec<[LimitOfCaller; 2]>,
 }
 
+impl Named {
+    /// Returns the place of the demand whose key finds the plan: for a level of a tree that of the lowest level of it that is
+    /// named.
+    pub(super) fn lowest_of_its_tree(&self, place: usize, policies: &Policies) -> usize {
+        let Some((policy, _)) = self
+            .demands
+            .get(place)
+            .filter(|_| policies.limits.is_some())
+        else {
+            return place;
+        };
+        let above = |other: usize| policies.names.above(other);
+        let each = self.demands.iter().enumerate();
+        let below = each.filter(|(_, (other, _))| above(*other).any(|it| it == *policy));
+        let lowest = below.max_by_key(|(_, (other, _))| above(*other).count());
+        lowest.map_or(place, |(place, _)| place)
+    }
+}
+
 impl Policies {
     /// Returns the charge of a request under one policy.
     ///
@@ -377,9 +396,9 @@ impl<L: Backend + ?Sized> Limiter<L> {
         &self,
         mut context: LimitContext,
         (key, cost, is_soft): (Key, u32, bool),
-        finding: Option<&'a Finding>,
+        (planned, finding): (&Key, Option<&'a Finding>),
     ) -> Arguments<'a> {
-        context.plan = self.plan_of(context.plan, &key, finding);
+        context.plan = self.plan_of(context.plan, planned, finding);
         let demand = Demand {
             is_soft,
             is_low_priority: context.is_low_priority,
@@ -417,7 +436,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
         finding: Option<&Finding>,
         then: impl FnOnce(&[Charge]) -> T,
     ) -> T {
-        let arguments = self.arguments(self.context(), (key, cost, false), finding);
+        let arguments = self.arguments(self.context(), (key, cost, false), (&key, finding));
         match &self
             .policies
             .charge_of(policy, &arguments, purpose, &mut ())
@@ -467,7 +486,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
         if purpose.is_decided() {
             self.policies.mistakes.note_alike();
         }
-        let arguments = self.arguments(context, (key, cost, false), finding);
+        let arguments = self.arguments(context, (key, cost, false), (&key, finding));
         let limited = self.policies.limited.iter();
         limited.map(move |&(policy, is_soft)| {
             let demand = Demand {
@@ -518,7 +537,7 @@ impl<L: Backend + ?Sized> Limiter<L> {
     /// Passes on the charges of the named policies, with the findings of a resolver for their keys.
     pub(super) fn with_charges_named<T>(
         &self,
-        Named { demands, limits }: &Named,
+        named: &Named,
         findings: &Findings,
         purpose: Purpose,
         then: impl FnOnce(&[Charge]) -> T,
@@ -526,11 +545,14 @@ impl<L: Backend + ?Sized> Limiter<L> {
         if purpose.is_decided() {
             self.policies.mistakes.note_apart();
         }
-        let demands = demands.iter().enumerate();
+        let demands = named.demands.iter().enumerate();
         let readers = demands.map(|(place, (policy, demand))| {
             let one = (demand.key, demand.cost, demand.is_soft);
-            let limit = limits.iter().find(|own| own.policy == *policy).copied();
-            let arguments = self.arguments(self.context(), one, findings.of(place));
+            let mut limits = named.limits.iter();
+            let limit = limits.find(|own| own.policy == *policy).copied();
+            let lowest = named.lowest_of_its_tree(place, &self.policies);
+            let planned = (&named.demands[lowest].1.key, findings.of(lowest));
+            let arguments = self.arguments(self.context(), one, planned);
             (*policy, Arguments { limit, ..arguments })
         });
         let mut charges = Charges::new();

@@ -23,12 +23,11 @@ impl Looks {
     }
 
     pub(super) fn of<'a, L: ?Sized>(
-        keys: impl IntoIterator<Item = &'a Key>,
+        keys: impl IntoIterator<Item = Option<&'a Key>>,
         limiter: &Limiter<L>,
     ) -> Self {
-        Self(Some(
-            keys.into_iter().map(|key| limiter.look(key)).collect(),
-        ))
+        let looks = keys.into_iter().map(|key| limiter.look(key?));
+        Self(Some(looks.collect()))
     }
 
     /// Returns what is known now.

@@ -52,7 +52,7 @@ impl Subject for Alike {
         if !limiter.has_a_resolver() {
             return Looks::none();
         }
-        Looks::of([&self.key], limiter)
+        Looks::of([Some(&self.key)], limiter)
     }
 
     // A list has room for several charges, all of which would be moved.
@@ -82,7 +82,11 @@ impl Subject for Named {
         if !limiter.has_a_resolver() {
             return Looks::none();
         }
-        let keys = self.demands.iter().map(|(_, demand)| &demand.key);
+        let each = self.demands.iter().enumerate();
+        let keys = each.map(|(place, (_, demand))| {
+            let lowest = self.lowest_of_its_tree(place, &limiter.policies);
+            (lowest == place).then_some(&demand.key)
+        });
         Looks::of(keys, limiter)
     }
 
