@@ -471,13 +471,24 @@ fn a_reload_that_changes_a_share_or_a_level_in_the_middle_keeps_what_was_used() 
     write(&[org, &share("0.2"), user]);
     watched.reload().unwrap();
     assert_eq!(left(), told(429, "spend.team 0"));
+    let moved = || {
+        let config = watched.config();
+        let told = config.warnings().iter().map(ToString::to_string);
+        let told: String = told.filter(|it| it.contains("other levels")).collect();
+        ["spend.org", "spend.team", "spend.user"].map(|level| told.contains(level))
+    };
+    assert_eq!(moved(), [false; 3]);
     // Without the team, a user of the organisation is another one, and the organisation has used what it has.
     write(&[org, user]);
     watched.reload().unwrap();
     assert_eq!(left(), told(200, "spend.org 6, spend.user 3"));
+    assert_eq!(moved(), [false, false, true]);
+    watched.reload().unwrap();
+    assert_eq!(moved(), [false; 3]);
     // With the team again, its users are those of before, if the time of a store has not ended.
     write(&[org, &share("1"), user]);
     watched.reload().unwrap();
+    assert_eq!(moved(), [false, false, true]);
     let (status, now) = left();
     assert_eq!(status, 200);
     assert!(now.starts_with("spend.org 5, spend.team "), "{now}");

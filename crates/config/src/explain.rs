@@ -129,7 +129,7 @@ impl Config {
 
     /// Returns how many levels are above a policy in its tree.
     fn depth(&self, policy: &str) -> usize {
-        self.settings.depths.get(policy).copied().unwrap_or(0)
+        self.settings.above.get(policy).map_or(0, Vec::len)
     }
 
     /// Says what each key of a level is guaranteed of the level above.

@@ -160,8 +160,8 @@ impl Config {
         Self::builder().read(path)
     }
 
-    /// Returns what is no mistake, and yet worth a look: a secret or the URL of a store that stands in the file, or a limit
-    /// that can never bind beside another. There are a hundred at most.
+    /// Returns what is no mistake, and yet worth a look: a secret or the URL of a store that stands in the file, a limit
+    /// that can never bind beside another, or a level of a tree that begins anew since a reload. There are a hundred at most.
     pub fn warnings(&self) -> &[Mistake] {
         &self.warnings
     }

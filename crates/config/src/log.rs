@@ -41,8 +41,8 @@ pub(super) fn login_is_renewed() {
     );
 }
 
-/// Warns operators of a secret that is not in use yet.
-pub(super) fn secret_has_changed(warning: &Mistake) {
+/// Warns operators of what a reload cannot do, such as put a secret into use.
+pub(super) fn operators_are_warned(warning: &Mistake) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "tower_ratelimit::config", "{warning}");
     #[cfg(not(feature = "tracing"))]

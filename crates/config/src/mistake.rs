@@ -129,7 +129,7 @@ pub struct FileError {
 }
 
 /// The number of mistakes that are kept.
-const MOST_LISTED: usize = 100;
+pub(super) const MOST_LISTED: usize = 100;
 
 /// The number of mistakes that are kept before the first are reported, since a walk does not find them in the order of the file.
 const MOST_NOTED: usize = 10_000;

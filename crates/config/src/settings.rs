@@ -220,8 +220,8 @@ static LISTS: Vocabulary<RateLimitLayerBuilder> = Vocabulary(&[
 pub(super) struct Settings {
     /// The names of the policies, and their own limits.
     pub(super) policies: Vec<(String, Algorithm)>,
-    /// How many levels of its tree are above a policy, for those below a root.
-    pub(super) depths: HashMap<String, usize>,
+    /// The states of the levels above a policy, the root first, for those below a root.
+    pub(super) above: HashMap<String, Vec<String>>,
     /// What each key of a level is guaranteed of the level above.
     pub(super) guarantees: HashMap<String, Quota>,
     /// The policies whose limits are divided among tenants.
@@ -359,6 +359,21 @@ impl Settings {
         })
     }
 
+    /// Returns the levels of the next settings that are below other levels than before, and so have other keys.
+    pub(super) fn moved<'s>(&self, next: &'s Self) -> impl Iterator<Item = &'s str> {
+        let above = |settings: &Self, name: &str| settings.above.get(name).cloned();
+        let names = self.states.iter().zip(&self.policies);
+        let names = names.map(|((state, algorithm), (name, _))| {
+            ((state.clone(), algorithm.frame()), above(self, name))
+        });
+        let known: HashMap<_, _> = names.collect();
+        let states = next.states.iter().zip(&next.policies);
+        states.filter_map(move |((state, algorithm), (name, _))| {
+            let before = known.get(&(state.clone(), algorithm.frame()))?;
+            (*before != above(next, name)).then_some(name.as_str())
+        })
+    }
+
     /// Returns the tables of the next settings that differ and must not.
     pub(super) fn differences<'s>(
         &self,
@@ -480,7 +495,7 @@ pub(super) fn settings(at: &At<'_>) -> Option<Settings> {
             .iter()
             .map(|policy| policy.counts.clone())
             .collect(),
-        depths: depths(&policies),
+        above: above(&policies),
         guarantees: guarantees(&policies),
         divided: fair::divided_of(&tables),
         states: limits.clone().map(state).collect(),
@@ -542,15 +557,18 @@ fn check_parts(
 }
 
 /// Returns how many levels are above each policy that is below a root. A level follows the one above it.
-fn depths(policies: &[ReadPolicy]) -> HashMap<String, usize> {
-    let mut depths = HashMap::new();
-    for policy in policies {
-        if let Some(above) = policy.keyed.as_ref().above() {
-            let depth = 1 + depths.get(above).copied().unwrap_or(0);
-            depths.insert(policy.keyed.name().to_owned(), depth);
+fn above(policies: &[ReadPolicy]) -> HashMap<String, Vec<String>> {
+    let mut all: HashMap<String, Vec<String>> = HashMap::new();
+    let rules = policies.iter().map(|policy| policy.keyed.as_ref());
+    for (rule, next) in rules.clone().zip(rules.skip(1)) {
+        // Levels are declared from the root down.
+        if next.above() == Some(rule.name()) {
+            let mut above = all.get(rule.name()).cloned().unwrap_or_default();
+            above.push(rule.original_name().to_owned());
+            all.insert(next.name().to_owned(), above);
         }
     }
-    depths
+    all
 }
 
 /// Returns what the keys of each level are guaranteed.

@@ -11,8 +11,8 @@ use super::Config;
 use super::departed::Departed;
 use super::digest::{Sha, digest, hexadecimal};
 use super::following::{Directories, Followed, QUIET, look};
-use super::log::{configuration_changed, file_is_followed, login_is_renewed, secret_has_changed};
-use super::mistake::{FileError, Mistake, Notes};
+use super::log::{configuration_changed, file_is_followed, login_is_renewed, operators_are_warned};
+use super::mistake::{FileError, MOST_LISTED, Mistake, Notes};
 use super::reading::{ConfigBuilder, is_no_file};
 use super::settings::{STATES, Settings};
 use super::shadow::{ShadowFile, ShadowStatus};
@@ -248,6 +248,7 @@ impl FileInForce {
                     Some(as_read) => with_secrets(&now, next, as_read),
                     None => next,
                 };
+                let next = with_moved_levels(&now, next);
                 reloads.refused = None;
                 reloads.status.error = None;
                 // The same bytes may have another meaning, because zone data changes too.
@@ -353,7 +354,7 @@ fn with_secrets(now: &Config, mut next: Config, as_read: &Settings) -> Config {
         let message = "a value behind it has changed, and this process goes on with the one that it had; restart it";
         let warning = Mistake::new(&next.source, span, path.to_owned(), message.to_owned());
         if !now.warnings.contains(&warning) {
-            secret_has_changed(&warning);
+            operators_are_warned(&warning);
         }
         rotated.push(warning);
     }
@@ -362,6 +363,21 @@ fn with_secrets(now: &Config, mut next: Config, as_read: &Settings) -> Config {
         warnings: warnings.collect(),
         ..next
     }
+}
+
+/// Warns of levels of a tree whose keys are others, since a level above them has come or gone.
+fn with_moved_levels(now: &Config, mut next: Config) -> Config {
+    let moved = now.settings.moved(&next.settings).map(|name| {
+        let message = "other levels are above it than before, so its keys are others, and what was used by those that it had \
+                       counts no more under it; what was used of the levels above stays used";
+        let path = format!("policies.{name}");
+        Mistake::new(&next.source, None, path, message.to_owned())
+    });
+    let room = MOST_LISTED.saturating_sub(next.warnings.len());
+    let moved: Vec<_> = moved.take(room).collect();
+    moved.iter().for_each(operators_are_warned);
+    next.warnings = next.warnings.iter().cloned().chain(moved).collect();
+    next
 }
 
 /// Follows the file until all handles are dropped.
