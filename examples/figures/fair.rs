@@ -111,9 +111,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             Limit::Slots,
             Way::Shared,
         ),
+        ("2 slots for each", Limit::Slots, Way::ByHand),
         ("10 slots, divided fairly", Limit::Slots, Way::Fair),
     ];
-    let area = SVGBackend::new(&path, (1_070, 1_240)).into_drawing_area();
+    let area = SVGBackend::new(&path, (1_070, 1_480)).into_drawing_area();
     area.fill(&WHITE)?;
     let (top, rows) = area.split_vertically(36);
     for (place, (name, _)) in tenants.iter().enumerate() {
