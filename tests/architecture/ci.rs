@@ -134,6 +134,34 @@ fn each_pattern_of_the_table_has_a_file() {
     }
 }
 
+/// Where there are no servers, these modules are left out, and `make matrix` runs them on each version.
+#[test]
+fn unit_tests_that_start_a_server_are_in_the_list() {
+    let list = fs::read_to_string(root().join("tests/servers/unit-modules")).unwrap();
+    let listed = list.lines().filter_map(|path| path.split("::").nth_back(1));
+    let mut listed: Vec<String> = listed.map(str::to_owned).collect();
+    let mut found = Vec::new();
+    let mut folders = ["src", "tests/unit"]
+        .map(|folder| root().join("crates/redis").join(folder))
+        .to_vec();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if fs::read_to_string(&path)
+                .unwrap()
+                .contains("Server::start(")
+            {
+                found.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    listed.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, listed);
+}
+
 #[test]
 fn workflows_run_what_a_person_can_run() {
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
