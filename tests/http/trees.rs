@@ -235,6 +235,26 @@ fn a_level_that_counts_requests_without_its_key_together_is_passed_over_for_a_me
     assert!(passes(&service, &["acme", "a"]));
 }
 
+/// Of a path that is long, a digest is kept. A client chooses how long it is.
+#[test]
+fn a_request_without_a_key_is_known_as_one_however_long_its_path_is() {
+    let tree = per_hour([9, 9, 9]).with(|user| user.on_missing_key(OnMissingKey::Shared));
+    let pool = Policy::new("pool", FixedWindow::per_hour(1)).key(key::header("x-org"));
+    let layer = RateLimitLayer::builder()
+        .policies(built(tree))
+        .policy(pool)
+        .first_of("spend", ["spend.2", "pool"])
+        .store(MemoryStore::new().clock(ManualClock::new()));
+    let service = Hello::behind(&layer.build().unwrap());
+    let (org, long) = ("acme-corporation-international", "t".repeat(45));
+    for (org, team) in [("acme", "a"), ("other", &*long), (org, &*long)] {
+        assert!(passes(&service, &[org, team]));
+        assert_eq!(refused_by(&ask(&service, of(&[org, team]))), ["pool"]);
+        assert!(passes(&service, &[org, team, "ann"]));
+        assert!(passes(&service, &[org, team, &long]));
+    }
+}
+
 /// Each part of a key is read once, whatever the levels that have it.
 #[test]
 fn the_key_of_each_level_is_read_once_for_a_request() {

@@ -113,6 +113,7 @@ impl KeyName {
             Kind::DigestOfFirst => self.digest("d1", value),
             Kind::DigestOfSecond => self.digest("d2", value),
             Kind::DigestOfKey => self.digest("dk", value),
+            Kind::DigestWithoutOwnPart => self.digest("dm", value),
         }?;
         Ok(rest)
     }

@@ -56,10 +56,11 @@ pub(super) enum Kind {
     DigestOfSecond,
     Branch,
     DigestOfKey,
+    DigestWithoutOwnPart,
 }
 
 impl Kind {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Missing,
         Self::Bytes,
         Self::Text,
@@ -79,6 +80,7 @@ impl Kind {
         Self::DigestOfSecond,
         Self::Branch,
         Self::DigestOfKey,
+        Self::DigestWithoutOwnPart,
     ];
 
     pub(super) fn numbered(number: u8) -> Option<Self> {
@@ -99,8 +101,6 @@ impl Key {
 
     /// Returns whether it is [`MISSING`](Self::MISSING), or the key of a level of a tree, or of a tenant, whose own part is that.
     ///
-    /// Of a [branch](Self::branch) that is too long to be kept as it is, that is not known, and it is not.
-    ///
     /// ```
     /// # use tower_ratelimit_core as tower_ratelimit;
     /// use tower_ratelimit::key::Key;
@@ -109,7 +109,8 @@ impl Key {
     /// assert!(!Key::branch("acme", &[]).is_missing());
     /// ```
     pub fn is_missing(&self) -> bool {
-        self.leaf() == Self::MISSING
+        let leaf = self.leaf();
+        leaf == Self::MISSING || leaf.kind() == Kind::DigestWithoutOwnPart
     }
 
     /// Returns the name of this key in a store that several processes share.
@@ -134,7 +135,7 @@ impl Key {
             Kind::First | Kind::DigestOfFirst => "first source",
             Kind::Second | Kind::DigestOfSecond => "second source",
             Kind::Branch => "branch",
-            Kind::DigestOfKey => "digest",
+            Kind::DigestOfKey | Kind::DigestWithoutOwnPart => "digest",
         }
     }
 
@@ -260,7 +261,11 @@ impl Key {
                 .with_bytes(|bytes| joined.extend_from_slice(bytes));
         }
         if joined.len() > CAPACITY {
-            let digest = Self::digest_of(joined.get(of_root..).unwrap_or_default());
+            let kind = match parts.last() {
+                Some(&Self::MISSING) => Kind::DigestWithoutOwnPart,
+                _ => Kind::DigestOfKey,
+            };
+            let digest = Self::digest_of(kind, joined.get(of_root..).unwrap_or_default());
             joined.truncate(of_root);
             digest.with_bytes(|bytes| joined.extend_from_slice(bytes));
         }
@@ -322,15 +327,15 @@ impl Key {
         if HEAD + self.len() <= bytes {
             return *self;
         }
-        self.with_bytes(Self::digest_of)
+        self.with_bytes(|bytes| Self::digest_of(Kind::DigestOfKey, bytes))
     }
 
-    fn digest_of(bytes: &[u8]) -> Self {
+    fn digest_of(kind: Kind, bytes: &[u8]) -> Self {
         let mut short = [0; 16];
         for (to, from) in short.iter_mut().zip(Sha256::digest(bytes)) {
             *to = from;
         }
-        Self::long(Kind::DigestOfKey, short, None)
+        Self::long(kind, short, None)
     }
 
     /// 128 bits of a keyed hash.
@@ -474,7 +479,8 @@ impl fmt::Debug for Key {
             | Kind::DigestOfPair
             | Kind::DigestOfFirst
             | Kind::DigestOfSecond
-            | Kind::DigestOfKey => f.write_str("Key(digest)"),
+            | Kind::DigestOfKey
+            | Kind::DigestWithoutOwnPart => f.write_str("Key(digest)"),
         }
     }
 }
