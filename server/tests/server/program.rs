@@ -623,6 +623,34 @@ fn replay_tells_resets_as_they_are_worked_out_by_hand() {
 }
 
 #[test]
+fn replay_tells_who_pays() {
+    let text = "[policies.plan]\nquota = \"1/hour\"\nkey = \"api_key\"\n\
+                [policies.pool]\nquota = \"2/hour\"\nkey = \"global\"\n[first_of]\nspend = [\"plan\", \"pool\"]\n";
+    let requests: String = (0..4)
+        .map(|at| format!("{{\"t_us\":{at},\"key\":\"ann\"}}\n"))
+        .collect();
+    let (file, log) = (
+        File::new("limits.toml", text),
+        File::new("log.jsonl", &requests),
+    );
+    let ended = run(&["replay", file.path(), log.path(), "--jsonl"], &[]);
+    let lines = String::from_utf8(ended.stdout).unwrap();
+    let paid_by = lines.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["paid_by"]["spend"].as_str().map(str::to_owned)
+    });
+    let pool = || Some("pool".to_owned());
+    assert_eq!(
+        paid_by.collect::<Vec<_>>(),
+        [Some("plan".to_owned()), pool(), pool(), None]
+    );
+    let summary = String::from_utf8(ended.stderr).unwrap();
+    for expected in [" 1 of spend paid by plan\n", " 2 of spend paid by pool\n"] {
+        assert!(summary.contains(expected), "{summary}");
+    }
+}
+
+#[test]
 fn replay_compares_two_files() {
     let limits = |limit: &str| {
         let text = format!("[policies.address]\nquota = \"{limit}/minute\"\nkey = \"client_ip\"\n");

@@ -27,6 +27,9 @@ pub(super) struct OutputLine<'a> {
     allowed: bool,
     /// The policy that refuses; null if none does.
     policy: Option<String>,
+    /// The policy that pays in each group of `first_of`, under the name of the group.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    paid_by: BTreeMap<String, String>,
     #[serde(flatten)]
     numbers: Numbers,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,6 +60,8 @@ struct File {
     tally: Tally,
     waits: u64,
     refused_by: BTreeMap<String, u64>,
+    /// By the group and the policy that pays in it.
+    paid_by: BTreeMap<(String, String), u64>,
 }
 
 #[derive(Default)]
@@ -92,6 +97,7 @@ impl Files {
             key: &request.key,
             allowed: decided.goes_on(),
             policy: refuser(&decided),
+            paid_by: payers(&decided).collect(),
             numbers: Numbers::of(decided.decision()),
             versus: None,
         };
@@ -130,6 +136,12 @@ fn refuser(decided: &Replayed) -> Option<String> {
     decision.binding().map(|(policy, _)| policy.to_owned())
 }
 
+/// Returns the policy that pays in each group, after the name of the group.
+fn payers(decided: &Replayed) -> impl Iterator<Item = (String, String)> {
+    let payers = decided.decision().into_iter().flat_map(Decision::payers);
+    payers.map(|(group, payer)| (group.to_owned(), payer.to_owned()))
+}
+
 impl File {
     fn read(path: &Path) -> Result<Self, BoxError> {
         let config =
@@ -141,6 +153,7 @@ impl File {
             tally: Tally::default(),
             waits: 0,
             refused_by: BTreeMap::new(),
+            paid_by: BTreeMap::new(),
         })
     }
 
@@ -159,6 +172,9 @@ impl File {
         let decided = self
             .replay
             .decide(at, made, Some(&request.key), plan, request.cost);
+        for pays in payers(&decided) {
+            *self.paid_by.entry(pays).or_default() += 1;
+        }
         match &decided {
             Replayed::Allowed(decision) => self.tally.allow(decision.delay()),
             Replayed::Waits(_) => self.waits += 1,
@@ -241,6 +257,9 @@ impl fmt::Display for File {
         write!(f, "{}", self.tally)?;
         for (policy, times) in &self.refused_by {
             writeln!(f, "  {times:>12} by {policy}")?;
+        }
+        for ((group, payer), times) in &self.paid_by {
+            writeln!(f, "  {times:>12} of {group} paid by {payer}")?;
         }
         Ok(())
     }
