@@ -63,6 +63,7 @@ fn what_it_does_not_go_with_is_told_with_its_line() {
         ("{ pro = 3 }", "{ gold = 3 }", "gold"),
         ("{ pro = 3 }", "{ pro = 0 }", "1 to 100"),
         ("\"1h\"", "\"2h\"", "to an hour"),
+        ("\"1h\"", "\"1h\"\nmost_tenants = 1", "from 2 to 1024"),
         (
             "[plans.free]",
             "[plans.free]\nupstream = \"20/hour\"",
@@ -120,6 +121,23 @@ fn an_important_class_has_its_share_first() {
     }
     assert_eq!(passed[0], 320);
     assert!((76..=84).contains(&passed[1]), "{passed:?}");
+}
+
+#[test]
+fn tenants_beyond_those_that_are_told_apart_are_one() {
+    for (text, expected) in [
+        (FAIR.to_owned(), 200),
+        (
+            FAIR.replace("active_for", "most_tenants = 2\nactive_for"),
+            429,
+        ),
+    ] {
+        let layer = layer(&config(&text));
+        let by = |tenant: &str| send(&layer, get("/").header("x-tenant", tenant)).status;
+        assert_eq!([by("hog"), by("ann")], [200, 200]);
+        while by("bob") == 200 {}
+        assert_eq!(by("eve"), expected);
+    }
 }
 
 const SLOTS: &str = r#"

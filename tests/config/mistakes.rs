@@ -36,7 +36,7 @@ key = \"clientip\"
             "<text>:8:9: policies.minute.quota: `period` cannot be \"fortnight\": use one of the units us, ms, s, min, h, d, \
              such as 10s or minute, and nothing after it",
             "<text>:9:1: policies.minute.kye: field \"kye\" is unknown; did you mean \"key\"? Known are levels, algorithm, quota, \
-             budget, unit, concurrency, limit, per, burst, capacity, slots, places, up_to, key, fair, weights, active_for, unverified, cost, when, mode, renamed_from, soft, announce, on_missing_key, on_store_failure, \
+             budget, unit, concurrency, limit, per, burst, capacity, slots, places, up_to, key, fair, weights, active_for, most_tenants, unverified, cost, when, mode, renamed_from, soft, announce, on_missing_key, on_store_failure, \
              wait_up_to, wait_places, lease, ignore_plans, penalty, most, top_keys, reserve, low_priority, estimate, settle, include_usage, charge_when, \
              refund_when, on_abandoned, limit_by, key_limits, operation, operations, hours, zone, start, first_day, adapt, class",
             "<text>:10:8: policies.minute.soft: 1 is not true or false",

@@ -18,7 +18,7 @@ type Unverified = fn(Fair) -> Fair;
 /// Divides the limit of a policy, if its table says so.
 pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http> {
     let remedy = "say among whom the limit is shared, such as fair = \"client_ip\"";
-    for field in ["weights", "active_for", "unverified"] {
+    for field in ["weights", "active_for", "most_tenants", "unverified"] {
         table.needs(field, "fair", remedy);
     }
     let Some(at) = table.get("fair") else {
@@ -40,6 +40,9 @@ pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http>
     let mut fair = Fair::new();
     if let Some(time) = table.get("active_for").and_then(At::duration) {
         fair = fair.active_for(time);
+    }
+    if let Some(tenants) = table.get("most_tenants").and_then(At::integer) {
+        fair = fair.most_tenants(tenants);
     }
     if let Some(count) = table
         .get("unverified")

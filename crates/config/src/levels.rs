@@ -43,7 +43,13 @@ impl Fields for LevelFields {
 }
 
 /// What a level cannot have, since it is not divided among tenants.
-const OF_TENANTS: [&str; 4] = ["fair", "weights", "active_for", "unverified"];
+const OF_TENANTS: [&str; 5] = [
+    "fair",
+    "weights",
+    "active_for",
+    "most_tenants",
+    "unverified",
+];
 
 /// What cannot be the same for all levels.
 const OF_A_LEVEL: [&str; 2] = ["key", "renamed_from"];

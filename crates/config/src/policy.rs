@@ -80,6 +80,9 @@ pub(super) static POLICY: Vocabulary<Draft> = Vocabulary(&[
     setting("active_for")
         .says("How long a tenant counts that does not ask, where the limit is divided; the default is 1s.")
         .together(Shape::Text),
+    setting("most_tenants")
+        .says("How many tenants are told apart, from 2 to 1024, where the limit is divided; the others are one.")
+        .together(Shape::Integer),
     setting("unverified")
         .says("Whether all tenants that are in no plan by its name are one, or each is one because a gateway has verified it, where the limit is divided; by default each is one.")
         .together(Shape::Word(&fair::UNVERIFIED)),
