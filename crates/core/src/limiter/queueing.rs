@@ -104,7 +104,7 @@ impl Limiter {
             && let Some(queued) = self.queued(charges, outcomes)
             && let Some((_, lines)) = &self.policies.queue
         {
-            let free = lines.free(queued.line, Free::all_of(queued.place));
+            let free = lines.free(queued.line, Free::all_of(queued.place, queued.tenant));
             self.give_back(&queued, free);
         }
     }
@@ -119,6 +119,9 @@ impl Limiter {
         while let Some(free) = next.take() {
             let mut charge = of.charge;
             charge.cost = free.count();
+            if let Some(tenant) = free.tenant() {
+                (charge.key, charge.weight) = (tenant.name, tenant.weight);
+            }
             let is_overflow = of.line == LineOf::Overflow;
             let departure = Departure::at(free.begins());
             let departure = departure.charged_where(free.is_degraded(), is_overflow);

@@ -275,7 +275,7 @@ mod tests {
     fn turn() -> Free {
         let moments = [0, 1_000_000, 2_000_000].map(Micros::new);
         let due = Instant::now() + Duration::from_secs(1);
-        Free::all_of(Place::new(1, moments, due))
+        Free::all_of(Place::new(1, moments, due), None)
     }
 
     #[test]

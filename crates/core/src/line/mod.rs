@@ -14,6 +14,7 @@
 
 mod estimate;
 pub(crate) mod future;
+mod given_up;
 mod leaving;
 mod lines;
 mod order;

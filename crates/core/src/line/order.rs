@@ -10,6 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use super::given_up::GivenUp;
 use super::round::{Round, Tenant};
 use super::stretch::{Place, Stretch};
 use crate::clock::Micros;
@@ -38,7 +39,9 @@ pub(super) struct Order {
     /// since the store may be able to take it back then.
     is_returning: bool,
     /// Whose request goes on next, if tenants share the key.
-    round: Option<Round>,
+    round: Option<Box<Round>>,
+    /// Whose turns the spare ones are, if tenants share the key.
+    given_up: GivenUp,
 }
 
 #[derive(Debug)]
@@ -63,7 +66,11 @@ pub(super) enum Next {
 
 /// Consecutive turns that no request of a line takes.
 #[derive(Debug)]
-pub(crate) struct Free(Turns);
+pub(crate) struct Free {
+    turns: Turns,
+    /// Who was charged for as many turns, if tenants share the key.
+    tenant: Option<Tenant>,
+}
 
 /// The number of stretches of turns that a line keeps for the next requests. Later ones pass unused.
 const MOST_SPARE: usize = 1_024;
@@ -81,12 +88,13 @@ impl Order {
             spare: Vec::new(),
             is_returning: false,
             round: None,
+            given_up: GivenUp::default(),
         }
     }
 
     /// Lets tenants take turns, of which this many are told apart.
     pub(super) fn shared_by(self, tenants: Option<usize>) -> Self {
-        let round = tenants.map(Round::of);
+        let round = tenants.map(|most| Box::new(Round::of(most)));
         Self { round, ..self }
     }
 
@@ -145,7 +153,7 @@ impl Order {
     fn bring_next_forward(&mut self) {
         let is_to_go = self.members.front().is_some_and(|front| !front.goes_on);
         let next = self.round.as_mut().filter(|_| is_to_go);
-        if let Some(number) = next.and_then(Round::next)
+        if let Some(number) = next.and_then(|round| round.next())
             && let Some(index) = self.index(number)
             && index > 0
         {
@@ -190,11 +198,13 @@ impl Order {
     /// Adds turns that no request takes. Members behind them move up. Returns the waker of the first member if
     /// it has moved.
     pub(super) fn free(&mut self, free: Free, now: Instant) -> Option<Waker> {
-        let first = free.0.first()?;
+        let turns = not_begun(free.turns, now);
+        let first = turns.first()?;
+        self.given_up.add(free.tenant, cost(&turns));
         match self.members.iter().position(|it| it.goes_after(first)) {
-            None => self.spare_all(free.0),
+            None => self.spare_all(turns),
             Some(index) => {
-                self.close_up(index, free.0, now);
+                self.close_up(index, turns);
                 let front = self.members.front_mut().filter(|_| index == 0);
                 return front.and_then(|front| front.waker.take());
             }
@@ -219,22 +229,48 @@ impl Order {
             .retain(|spare| spare.may_be_charged_after(charged));
     }
 
-    /// Returns the last spare turns, as far as they are consecutive, to give them back to the store. The line
-    /// does not have them until [`answered`](Self::answered). Returns `None` while others are given back.
+    /// Returns the last spare turns, as far as they are consecutive and of one tenant, to give them back to the store. The
+    /// line does not have them until [`answered`](Self::answered). Returns `None` while others are given back.
     pub(super) fn next_return(&mut self, now: Instant) -> Option<Free> {
         if self.is_returning {
             return None;
         }
-        let mut turns = Turns::from_slice(&[self.spare.pop()?.not_begun(now)?]);
-        while let Some(before) = self.spare.last().copied()
-            && turns.last().is_some_and(|next| before.is_followed_by(next))
+        let (tenant, mut most) = match self.next_to_credit(now) {
+            Some((tenant, most)) => (Some(tenant), most),
+            None => (None, u32::MAX),
+        };
+        let mut turns = Turns::new();
+        while most > 0
+            && let Some(before) = self.spare.last().copied()
+            && turns.last().is_none_or(|next| before.is_followed_by(next))
         {
             self.spare.pop();
-            turns.extend(before.not_begun(now));
+            let Some(last) = before.not_begun(now) else {
+                break;
+            };
+            let rest = last.count().saturating_sub(most);
+            if rest > 0 {
+                self.spare.push(last.first(rest));
+            }
+            turns.push(last.without_the_first(rest));
+            most -= last.count() - rest;
+        }
+        if turns.is_empty() {
+            return None;
         }
         turns.reverse();
+        self.given_up.take(cost(&turns));
         self.is_returning = true;
-        Some(Free(turns))
+        Some(Free { turns, tenant })
+    }
+
+    /// Returns the tenant whose turns are given back next, and how many at most, if tenants share the key.
+    fn next_to_credit(&mut self, now: Instant) -> Option<(Tenant, u32)> {
+        self.given_up.last()?;
+        let spare = self.spare.iter().filter_map(|it| it.not_begun(now));
+        self.given_up
+            .keep(spare.map(|it| u64::from(it.count())).sum());
+        self.given_up.last()
     }
 
     /// Records whether the store has taken these turns back; `None` if that is unknown, and then they pass
@@ -246,7 +282,8 @@ impl Order {
         now: Instant,
     ) -> (Option<Free>, Option<Waker>) {
         self.is_returning = false;
-        let (Some(first), Some(last)) = (free.0.first().copied(), free.0.last().copied()) else {
+        let (Some(first), Some(last)) = (free.turns.first().copied(), free.turns.last().copied())
+        else {
             return (None, None);
         };
         let is_last = |spare: &Stretch| spare.ends() > last.ends();
@@ -337,7 +374,9 @@ impl Order {
             self.members[0].goes_on = true;
             if let Some(round) = &mut self.round {
                 let gone_on = passed.into_iter().chain([number]);
-                gone_on.for_each(|number| round.leave(number, true));
+                for number in gone_on {
+                    round.leave(number, true);
+                }
             }
             return Next::GoesOn;
         }
@@ -362,10 +401,11 @@ impl Order {
             return (false, None);
         };
         if !gone.goes_on {
-            self.close_up(index, gone.turns, now);
-            if let Some(round) = &mut self.round {
-                round.leave(number, false);
-            }
+            let turns = not_begun(gone.turns, now);
+            let round = self.round.as_mut();
+            let tenant = round.and_then(|round| round.leave(number, false));
+            self.given_up.add(tenant, cost(&turns));
+            self.close_up(index, turns);
         }
         if index > 0 {
             return (!gone.goes_on, None);
@@ -377,9 +417,8 @@ impl Order {
     }
 
     /// Lets the members from `from` on move up into `turns`, each as early as it can. What remains is spare.
-    fn close_up(&mut self, from: usize, turns: Turns, now: Instant) {
-        let not_begun = turns.into_iter().filter_map(|turns| turns.not_begun(now));
-        let mut free: VecDeque<Stretch> = not_begun.collect();
+    fn close_up(&mut self, from: usize, turns: Turns) {
+        let mut free = VecDeque::from_iter(turns);
         for member in self.members.range_mut(from..) {
             let turns = mem::take(&mut member.turns);
             let needed = cost(&turns);
@@ -417,28 +456,40 @@ impl Member {
 }
 
 impl Free {
-    pub(crate) fn all_of(place: Place) -> Self {
-        Self(SmallVec::from_slice(&[Stretch::all_of(place)]))
+    /// Returns those of a request of this tenant, if tenants share the key.
+    pub(crate) fn all_of(place: Place, tenant: Option<Tenant>) -> Self {
+        let turns = SmallVec::from_slice(&[Stretch::all_of(place)]);
+        Self { turns, tenant }
     }
 
     /// Returns the number of turns.
     pub(crate) fn count(&self) -> u32 {
-        cost(&self.0)
+        cost(&self.turns)
+    }
+
+    /// Returns who was charged for as many turns, if tenants share the key.
+    pub(crate) fn tenant(&self) -> Option<Tenant> {
+        self.tenant
     }
 
     /// Returns when the first turn begins, by the clock of the store.
     pub(crate) fn begins(&self) -> Micros {
-        self.0.first().map_or(Micros::ZERO, Stretch::begins)
+        self.turns.first().map_or(Micros::ZERO, Stretch::begins)
     }
 
     /// Returns whether the store was away when it charged the turns.
     pub(crate) fn is_degraded(&self) -> bool {
-        self.0.iter().any(|turns| turns.of().is_degraded())
+        self.turns.iter().any(|turns| turns.of().is_degraded())
     }
 }
 
 fn cost(turns: &Turns) -> u32 {
     turns.iter().map(Stretch::count).sum()
+}
+
+fn not_begun(turns: Turns, now: Instant) -> Turns {
+    let not_begun = turns.into_iter().filter_map(|turns| turns.not_begun(now));
+    not_begun.collect()
 }
 
 /// Removes the first `needed` consecutive turns. Shorter stretches before them pass unused.

@@ -26,8 +26,8 @@ pub(super) struct Round {
     tenants: HashMap<Key, Waiting, RandomState>,
     /// The tenants in the order of their visits. The first one is visited.
     visits: VecDeque<Key>,
-    /// The tenant of each request, by its number.
-    requests: HashMap<u64, Key, RandomState>,
+    /// The tenant of each request, by its number, and the name under which it takes turns.
+    requests: HashMap<u64, (Tenant, Key), RandomState>,
     /// How many requests have each cost.
     costs: BTreeMap<u32, usize>,
     /// How many tenants are told apart.
@@ -80,7 +80,7 @@ impl Round {
         });
         its.weight = weight;
         its.costs.insert(number, cost);
-        self.requests.insert(number, name);
+        self.requests.insert(number, (tenant, name));
         *self.costs.entry(cost).or_default() += 1;
     }
 
@@ -102,14 +102,10 @@ impl Round {
         }
     }
 
-    /// Removes a request that goes on, or that has gone away and uses nothing.
-    pub(super) fn leave(&mut self, number: u64, goes_on: bool) {
-        let Some(name) = self.requests.remove(&number) else {
-            return;
-        };
-        let Some(tenant) = self.tenants.get_mut(&name) else {
-            return;
-        };
+    /// Removes a request that goes on, or that has gone away and uses nothing. Returns its tenant.
+    pub(super) fn leave(&mut self, number: u64, goes_on: bool) -> Option<Tenant> {
+        let (own, name) = self.requests.remove(&number)?;
+        let tenant = self.tenants.get_mut(&name)?;
         let cost = tenant.costs.remove(&number).unwrap_or_default();
         if goes_on {
             tenant.units = tenant.units.saturating_sub(cost.into());
@@ -128,6 +124,7 @@ impl Round {
                 self.costs.remove(&cost);
             }
         }
+        Some(own)
     }
 
     /// Returns how many units go on before a request that joins now, if no other one does.
@@ -144,10 +141,8 @@ impl Round {
     }
 
     fn cost(&self, number: u64) -> u32 {
-        let tenant = self
-            .requests
-            .get(&number)
-            .and_then(|it| self.tenants.get(it));
+        let name = self.requests.get(&number).map(|(_, name)| name);
+        let tenant = name.and_then(|name| self.tenants.get(name));
         let cost = tenant.and_then(|tenant| tenant.costs.get(&number));
         cost.copied().unwrap_or_default()
     }
@@ -224,6 +219,9 @@ mod tests {
             round.join(tenant(number % 4, 1), number, 1);
         }
         assert_eq!(round.tenants.len(), 3);
+        round.join(tenant(7, 1), 8, 1);
+        let gone = round.leave(8, false);
+        assert_eq!(gone.map(|it| it.name), Some(7_u64.into_key()));
         assert_eq!(go_on(&mut round, 9), [0, 1, 2, 4, 5, 3, 6, 7]);
         assert!(round.tenants.is_empty() && round.visits.is_empty());
         assert!(round.requests.is_empty() && round.costs.is_empty());

@@ -172,3 +172,37 @@ fn a_node_keeps_turns_before_those_of_others() {
     scene.step(10 * turn + 2 * MILLISECOND);
     assert_eq!(scene.went_on(), [0, 1, 2, 30, 20, 40]);
 }
+
+/// What two tenants have given up goes back with the turn of a third one. They had used turns then that they did not have.
+#[test]
+fn turns_go_back_as_those_of_the_tenants_that_gave_them_up() {
+    let timers = timers();
+    let _entered = timers.enter();
+    let mut scene = scene(2, &queue(9), &timers);
+    // As much is kept for these as the queue has, so that who has a debt is refused.
+    for of in 10..22 {
+        scene.send(job(of, 0));
+        scene.step(Duration::from_millis(20));
+    }
+    let elsewhere = |of| Job {
+        node: 1,
+        ..job(of, 0)
+    };
+    scene.send(elsewhere(10));
+    let large = Job {
+        cost: 4,
+        ..job(0, 0)
+    };
+    let gone = [large, job(1, 0), elsewhere(2)].map(|job| scene.send(job));
+    for task in gone {
+        scene.drop_one(task);
+    }
+    scene.ended.lock().unwrap().clear();
+    // Its own turn was behind those that are given up, of which it has the first.
+    for (of, number) in [(3, 1), (0, 2), (1, 3)] {
+        scene.send(job(of, number));
+    }
+    assert_eq!(scene.ended.lock().unwrap()[..], [], "refused");
+    scene.step(Duration::from_millis(42));
+    assert_eq!(scene.went_on(), [1, 2, 3]);
+}

@@ -111,6 +111,31 @@ fn spare_turns_are_behind(
     }
 }
 
+/// Asserts that those who stay go on no later than before, unless tenants share the line, and that none takes turns of another process.
+fn all_move_up(
+    [before, after]: [&[(u64, u32, Micros)]; 2],
+    others: &[(Micros, Micros)],
+    store: &Store,
+    are_shared: bool,
+) {
+    for (number, cost, begins) in after {
+        let known = before.iter().find(|(known, ..)| known == number);
+        if let Some((_, known_cost, known_begins)) = known {
+            assert_eq!(cost, known_cost);
+            let is_sooner = begins <= known_begins;
+            assert!(
+                is_sooner || are_shared,
+                "{number} goes on later than before"
+            );
+        }
+        let ends = begins.get() + store.lasts(*cost);
+        for (other, others_end) in others {
+            let is_apart = others_end.get() <= begins.get() + 1 || ends <= other.get() + 1;
+            assert!(is_apart, "{number} takes turns of another process");
+        }
+    }
+}
+
 /// Returns whose the request of this number is, if there are so many tenants.
 fn tenant_of(number: u64, tenants: Option<u64>) -> Option<Tenant> {
     let name = tenants.map(|tenants| number % tenants * (number % 7 % 2));
@@ -130,6 +155,8 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
     };
     let mut order = Order::new(start, PATIENCE).shared_by(tenants.map(|_| 1_024));
     let mut last_of = HashMap::new();
+    // By tenant, the turns of requests that have gone away, and those that went back as the tenant's.
+    let (mut given_up, mut credited) = (HashMap::new(), HashMap::new());
     let mut others = Vec::new();
     let mut has_others = false;
     let mut sent = None;
@@ -150,7 +177,9 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
             }
             Event::Leaves(of_a_thousand) if !before.is_empty() => {
                 let place = of_a_thousand * before.len() / 1_000;
-                let (number, ..) = before[place];
+                let (number, cost, _) = before[place];
+                let tenant = tenant_of(number, tenants).map(|it| it.name);
+                *given_up.entry(tenant).or_insert(0) += cost;
                 assert!(order.leave(number, start).0);
                 free = order.next_return(start);
             }
@@ -180,6 +209,10 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
         if let Some(free) = free {
             let are_given_back = store.give_back(&free);
             assert!(are_given_back || has_others);
+            if are_given_back {
+                let tenant = free.tenant().map(|it| it.name);
+                *credited.entry(tenant).or_insert(0) += free.count();
+            }
             assert!(
                 sent.is_none(),
                 "the store is asked about one thing at a time"
@@ -188,22 +221,7 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
         }
         let after = members(&order);
         spare_turns_are_behind(&order, &after, &others);
-        for (number, cost, begins) in &after {
-            let known = before.iter().find(|(known, ..)| known == number);
-            if let Some((_, known_cost, known_begins)) = known {
-                assert_eq!(cost, known_cost);
-                let is_sooner = begins <= known_begins;
-                assert!(
-                    is_sooner || tenants.is_some(),
-                    "{number} goes on later than before"
-                );
-            }
-            let ends = begins.get() + store.lasts(*cost);
-            for (other, others_end) in &others {
-                let is_apart = others_end.get() <= begins.get() + 1 || ends <= other.get() + 1;
-                assert!(is_apart, "{number} takes turns of another process");
-            }
-        }
+        all_move_up([&before, &after], &others, &store, tenants.is_some());
         for pair in after.windows(2) {
             let is_in_order = pair[0].0 < pair[1].0;
             assert!(is_in_order || tenants.is_some(), "out of order: {after:?}");
@@ -220,6 +238,15 @@ fn run(events: &[Event], (parts, interval): (u64, u64), tenants: Option<u64>) {
     assert!(
         has_others || order.spare.is_empty(),
         "not given back: {order:?}"
+    );
+    let has_no_more = |(tenant, turns): (&_, &u32)| *turns <= given_up[tenant];
+    assert!(
+        if has_others {
+            credited.iter().all(has_no_more)
+        } else {
+            credited == given_up
+        },
+        "{credited:?} of {given_up:?}"
     );
 }
 
@@ -363,7 +390,7 @@ fn a_turn_that_has_begun_goes_to_no_other_request() {
 fn a_turn_that_was_charged_twice_is_one_turn() {
     let (clock, start) = (1 << 50, Instant::now());
     let mut order = Order::new(start, PATIENCE);
-    order.free(Free::all_of(turn(start, clock, 3, false)), start);
+    order.free(Free::all_of(turn(start, clock, 3, false), None), start);
     order.join(turn(start, clock, 3, false), None, start);
     assert_eq!(dues(&order, start), [(0, 300)]);
     assert!(order.next_return(start).is_none());
@@ -375,7 +402,7 @@ fn a_turn_that_was_charged_twice_is_one_turn() {
 fn turns_that_are_free_one_after_the_other_are_given_back_together() {
     let (clock, start) = (1 << 50, Instant::now());
     let mut order = Order::new(start, PATIENCE);
-    let free_turn = |number| Free::all_of(turn(start, clock, number, false));
+    let free_turn = |number| Free::all_of(turn(start, clock, number, false), None);
     order.free(free_turn(8), start);
     let first = order.next_return(start).unwrap();
     for number in 9..20 {
@@ -406,15 +433,21 @@ fn turns_that_the_store_charged_after_those_of_a_request_are_not_forgotten_with_
     };
     for (at, are_counted) in [(0, true), (1, true), (2, false)] {
         let mut order = Order::new(start, PATIENCE);
-        order.free(Free::all_of(charged_at(1, 3)), start);
+        order.free(Free::all_of(charged_at(1, 3), None), start);
         order.join(charged_at(at, 2), None, start);
         assert_eq!(dues(&order, start), [(0, 200)]);
         assert_eq!(!order.spare.is_empty(), are_counted, "{at}");
 
         let lines = Lines::new("queue", Timers::default());
         let line = LineOf::Overflow;
-        let returning = lines.free(line, Free::all_of(charged_at(1, 4))).unwrap();
-        assert!(lines.free(line, Free::all_of(charged_at(1, 3))).is_none());
+        let returning = lines
+            .free(line, Free::all_of(charged_at(1, 4), None))
+            .unwrap();
+        assert!(
+            lines
+                .free(line, Free::all_of(charged_at(1, 3), None))
+                .is_none()
+        );
         let first = lines.enter(line, (charged_at(at, 0), None), Duration::ZERO);
         assert!(first.is_ok_and(|entered| entered.is_none()));
         let next = lines.answered(line, returning, Some(true));
@@ -457,7 +490,7 @@ proptest! {
             let is_over = next.is_none();
             match next {
                 Some((_, true, place)) => drop(order.join(place, None, start)),
-                Some((_, false, place)) => drop(order.free(Free::all_of(place), start)),
+                Some((_, false, place)) => drop(order.free(Free::all_of(place, None), start)),
                 None => {}
             }
             let mut free = order.next_return(start);
@@ -557,4 +590,63 @@ fn a_hog_waits_behind_itself() {
         Some((1, Micros::new(clock + 800_000)))
     );
     assert_eq!(dues(&order, start), [(1, 500), (3, 600), (4, 700)]);
+}
+
+/// A request of another tenant has moved up into the turns that one gave up, and turns of both are left over.
+#[test]
+fn turns_go_back_as_those_of_the_tenants_that_gave_them_up() {
+    let (clock, start) = (1 << 50, Instant::now());
+    let tenant = |name: &'static str| {
+        let name = name.into_key();
+        Some(Tenant { name, weight: 1 })
+    };
+    let mut order = Order::new(start, PATIENCE).shared_by(Some(2));
+    let names = ["hog", "hog", "ann", "hog", "bob"];
+    for (number, name) in names.into_iter().enumerate() {
+        let place = turn(start, clock, u64::try_from(number).unwrap(), false);
+        order.join(place, tenant(name), start);
+    }
+    // The store is asked about one turn, while the others are given up.
+    order.leave(1, start);
+    let mut free = order.next_return(start);
+    for number in [4, 3] {
+        order.leave(number, start);
+        assert!(order.next_return(start).is_none());
+    }
+    let mut given_back = Vec::new();
+    while let Some(turns) = free {
+        let of = turns.tenant().map(|it| it.name);
+        given_back.push((of, turns.count(), turns.begins().get() - clock));
+        free = order.answered(turns, Some(true), start).0;
+    }
+    let key = |name: &'static str| Some(name.into_key());
+    let expected = [
+        (key("hog"), 1, 400_000),
+        (key("hog"), 1, 300_000),
+        (key("bob"), 1, 200_000),
+    ];
+    assert_eq!(given_back, expected);
+    assert_eq!(dues(&order, start), [(0, 0), (2, 100)]);
+}
+
+/// Turns of another process are behind the first one.
+#[test]
+fn what_has_passed_unused_is_no_tenants_any_more() {
+    let (clock, start) = (1 << 50, Instant::now());
+    let tenant = |name: u64| {
+        let name = name.into_key();
+        Some(Tenant { name, weight: 1 })
+    };
+    let mut order = Order::new(start, PATIENCE).shared_by(Some(1_024));
+    let free_turn = |number, name| Free::all_of(turn(start, clock, number, false), tenant(name));
+    order.free(free_turn(1, 1), start);
+    let first = order.next_return(start).unwrap();
+    order.answered(first, Some(false), start);
+    let now = start + TURN * 2;
+    order.free(free_turn(5, 2), now);
+    let second = order.next_return(now).unwrap();
+    assert_eq!(second.tenant().map(|it| it.name), Some(2.into_key()));
+    order.answered(second, Some(true), now);
+    assert!(order.next_return(now).is_none());
+    assert!(order.given_up.last().is_none(), "{:?}", order.given_up);
 }
