@@ -14,7 +14,7 @@ use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
 use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::{Fair, Penalty};
-use tower_ratelimit::store::{Amendment, Backend, Charge, Departure, SharedStore, Store};
+use tower_ratelimit::store::{Amendment, Backend, Charge, Departure, SharedStore, Store, Taken};
 use tower_ratelimit::{
     Algorithm, AnchoredWindow, Decision, Gcra, LeakyBucket, LeakyQueue, Limiter, LocalLimiter,
     ManualClock, MemoryStore, Micros, Policy, RedisStore, StoreError, TokenBucket,
@@ -91,6 +91,10 @@ enum Verb {
     Check(Asker, u32),
     /// A request goes away before its turn in a queue, and another one may be behind it.
     Leave(Asker, u32, Option<Asker>),
+    /// A request of which what it has taken may be taken back later.
+    Take(Asker, u32),
+    /// One of those is not served, behind which so many have come. All that it has used may have been granted anew by then.
+    TakeBack(usize),
     Peek(Asker, u32),
     TakeUpTo(Asker, u32),
     /// Concurrent requests, which share calls and are decided in this order.
@@ -174,6 +178,8 @@ fn verb() -> impl Strategy<Value = Verb> {
         30 => (asker(), cost()).prop_map(|(asker, cost)| Verb::Check(asker, cost)),
         6 => (asker(), cost(), proptest::option::of(asker()))
             .prop_map(|(asker, cost, behind)| Verb::Leave(asker, cost, behind)),
+        4 => (asker(), cost()).prop_map(|(asker, cost)| Verb::Take(asker, cost)),
+        6 => (0..4_usize).prop_map(Verb::TakeBack),
         4 => (asker(), cost()).prop_map(|(asker, cost)| Verb::Peek(asker, cost)),
         4 => (asker(), cost()).prop_map(|(asker, cost)| Verb::TakeUpTo(asker, cost)),
         3 => vec((asker(), cost()), 2..40).prop_map(Verb::Together),
@@ -240,6 +246,9 @@ struct Counts {
     /// How many requests have left a queue, and how many of their turns were given back.
     left: u64,
     given_back: u64,
+    /// How many charges were taken back in time, and too late.
+    taken_back: u64,
+    late: u64,
 }
 
 fn compare(over: Over<'_>, cases: u32, asks_first: bool) -> Counts {
@@ -280,6 +289,7 @@ fn compare(over: Over<'_>, cases: u32, asks_first: bool) -> Counts {
         counts.given_back > 50 && counts.left > counts.given_back + 20,
         "{counts:?}"
     );
+    assert!(counts.taken_back > 20 && counts.late > 50, "{counts:?}");
     counts
 }
 
@@ -288,7 +298,8 @@ struct Pair<'a> {
     store: Limiter,
     memory: LocalLimiter,
     backends: [Box<dyn Backend>; 2],
-    is_a_queue: bool,
+    algorithm: Algorithm,
+    taken: Vec<(Charge, Taken)>,
     clock: ManualClock,
     runtime: &'a Runtime,
     case: u64,
@@ -309,7 +320,8 @@ impl<'a> Pair<'a> {
             store,
             memory: case.builder().store(memory).build_local().unwrap(),
             backends: [backend, of_memory],
-            is_a_queue: matches!(case.divided.algorithm, Algorithm::LeakyQueue(_)),
+            algorithm: case.divided.algorithm,
+            taken: Vec::new(),
             clock,
             runtime,
             case: number,
@@ -334,7 +346,8 @@ impl<'a> Pair<'a> {
                     let _ = self.check(behind, 1)?;
                 }
                 let (_, outcome) = decision.policies().next().unwrap();
-                if !self.is_a_queue || cost == 0 || !decision.is_allowed() {
+                let is_a_queue = matches!(self.algorithm, Algorithm::LeakyQueue(_));
+                if !is_a_queue || cost == 0 || !decision.is_allowed() {
                     return Ok(());
                 }
                 let begins = self.clock.now().saturating_add(outcome.delay().into());
@@ -346,6 +359,11 @@ impl<'a> Pair<'a> {
                 prop_assert_eq!(told, expected);
                 self.counts.left += 1;
                 self.counts.given_back += u64::from(expected);
+                Ok(())
+            }
+            Verb::Take(asker, cost) => self.take(asker, cost),
+            Verb::TakeBack(later) => {
+                self.take_back(later);
                 Ok(())
             }
             Verb::Peek(asker, cost) => {
@@ -410,6 +428,33 @@ impl<'a> Pair<'a> {
                 prop_assert_eq!(told, expected);
                 Ok(())
             }
+        }
+    }
+
+    fn take(&mut self, asker: Asker, cost: u32) -> Result<(), TestCaseError> {
+        let charge = Charge::new(0, self.key(asker), cost);
+        let [told, expected] = self
+            .backends
+            .each_ref()
+            .map(|backend| self.wait_for(backend.decide(&[charge]).wait()));
+        prop_assert_eq!(format!("{told:?}"), format!("{expected:?}"));
+        if expected.is_allowed() {
+            let taken = Taken::of(&charge, &self.algorithm, &expected);
+            self.taken.push((charge, taken));
+        }
+        Ok(())
+    }
+
+    fn take_back(&mut self, later: usize) {
+        if later < self.taken.len() {
+            let (charge, taken) = self.taken.remove(self.taken.len() - 1 - later);
+            for backend in &self.backends {
+                let amendment = Amendment::TakeBack(taken);
+                self.wait_for(backend.amend(&[charge], amendment).wait());
+            }
+            let is_late = self.clock.now() >= taken.until();
+            self.counts.taken_back += u64::from(!is_late);
+            self.counts.late += u64::from(is_late);
         }
     }
 

@@ -101,7 +101,7 @@ for index, them in pairs(opened) do
     rule.settle(state, now, amount, a, b, c, d)
     is_known, found = true, found or amount > 0
   elseif verb == 'reset' then
-    shares.give_back(tenants, field)
+    shares.give_back(tenants, field, now)
     redis.call('DEL', key)
     -- The marks stay.
     state, found = load(key), marks
@@ -115,15 +115,16 @@ for index, them in pairs(opened) do
   elseif verb == 'give back' then
     local are_last = rule.give_back and rule.give_back(state, now, amount, departure, a, b, c, d)
     if are_last then
-      shares.give_back(tenants, field, amount)
+      shares.give_back(tenants, field, now, amount)
     else
       is_done, found, is_known = false, false, false
     end
+  elseif verb == 'refund' or now < departure then
+    shares.give_back(tenants, field, now, amount)
+    rule.refund(state, now, amount, a, b, c, d)
   else
-    shares.give_back(tenants, field, amount)
-    if verb == 'refund' or now < departure then
-      rule.refund(state, now, amount, a, b, c, d)
-    end
+    -- What the limit no longer takes back is used up.
+    found, is_known = false, false
   end
   if found then
     save(rule, key, state, words_of(state), marks, now, shortest, longest, a, b, c, d)

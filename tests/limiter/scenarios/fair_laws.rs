@@ -38,6 +38,8 @@ struct Asker {
     often: f64,
     /// In parts of the whole time. `None` stands for always.
     span: Option<(f64, f64)>,
+    /// After how long what its requests have taken is given back, in times in which the limit grants as much.
+    gives_back_after: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -80,12 +82,16 @@ fn askers() -> impl Strategy<Value = Vec<Asker>> {
     let at_times = (0.1..10.0_f64, 0.0..0.9_f64, 0.05..1.0_f64)
         .prop_map(|(often, from, time)| (often, Some((from, from + time))));
     let when = prop_oneof![always, at_times];
-    let asker = (weight, cost, when).prop_map(|(weight, cost, (often, span))| Asker {
-        weight,
-        cost,
-        often,
-        span,
-    });
+    let gives_back_after = prop_oneof![4 => Just(None), 1 => (0.0..2.0_f64).prop_map(Some)];
+    let asker = (weight, cost, when, gives_back_after).prop_map(
+        |(weight, cost, (often, span), gives_back_after)| Asker {
+            weight,
+            cost,
+            often,
+            span,
+            gives_back_after,
+        },
+    );
     prop::collection::vec(asker, 2..=8)
 }
 
@@ -183,8 +189,15 @@ impl<'a> Scene<'a> {
         known.kept.min(share.max(1.0))
     }
 
+    /// Gives back what a request of a tenant has taken. It gets nothing by this that would be kept for it.
+    fn give_back(&self, place: usize) {
+        let cost = self.case.askers[place].cost;
+        self.divided.refund(tenant(place), cost).now();
+        self.whole.refund(Key::GLOBAL, cost).now();
+    }
+
     fn decide(&self, place: usize) -> Decision {
-        let key = Key::branch(Key::GLOBAL, &[(place as u64).into_key()]);
+        let key = tenant(place);
         let cost = self.case.askers[place].cost;
         self.divided.plan(PLANS[place]).check(key, cost).now()
     }
@@ -234,6 +247,10 @@ impl<'a> Scene<'a> {
     }
 }
 
+fn tenant(place: usize) -> Key {
+    Key::branch(Key::GLOBAL, &[(place as u64).into_key()])
+}
+
 /// Lets all tenants ask, and looks at each decision, at what each tenant has had, and at the waits that are told.
 fn play(case: &Case) -> TestCaseResult {
     let mut scene = Scene::new(case);
@@ -249,21 +266,30 @@ fn play(case: &Case) -> TestCaseResult {
     };
     for (place, asker) in case.askers.iter().enumerate() {
         let from = asker.span.map_or(0.0, |(from, _)| from * until);
-        next.push(Reverse((from as u64 + gap(asker, &mut draw), place)));
+        next.push(Reverse((from as u64 + gap(asker, &mut draw), place, false)));
     }
     let mut had = vec![0_u32; case.askers.len()];
-    while let Some(Reverse((at, place))) = next.pop() {
+    while let Some(Reverse((at, place, gives_back))) = next.pop() {
         if at as f64 >= until {
             break;
         }
         scene.pass_time(at);
         let asker = &case.askers[place];
-        if scene.ask(place)? && at as f64 >= since {
-            had[place] += asker.cost;
+        if gives_back {
+            scene.give_back(place);
+            continue;
+        }
+        if scene.ask(place)? {
+            if let Some(after) = asker.gives_back_after {
+                let after = after * f64::from(asker.cost) / per_micro;
+                next.push(Reverse((at + after as u64, place, true)));
+            } else if at as f64 >= since {
+                had[place] += asker.cost;
+            }
         }
         let again = at + gap(asker, &mut draw);
         if asker.span.is_none_or(|(_, to)| (again as f64) < to * until) {
-            next.push(Reverse((again, place)));
+            next.push(Reverse((again, place, false)));
         }
     }
     let all: u32 = had.iter().sum();
@@ -272,7 +298,8 @@ fn play(case: &Case) -> TestCaseResult {
         let share = f64::from(asker.weight) / f64::from(case.weights());
         // It may have been ahead by a request of its own when the second period began.
         let least = 0.95 * share * f64::from(all) - f64::from(largest + asker.cost);
-        let has = f64::from(*had) >= least || asker.span.is_some();
+        let always_asks = asker.span.is_none() && asker.gives_back_after.is_none();
+        let has = f64::from(*had) >= least || !always_asks;
         prop_assert!(has, "{asker:?} has {had} of {all}, and not {least}");
     }
     for place in 0..case.askers.len() {
@@ -316,6 +343,7 @@ proptest! {
 
     /// - The shared limit is never passed.
     /// - A request is refused only if the limit is spent, or if what is left belongs to active tenants below their share.
+    /// - What is given back is that of the limit, and nothing is kept for the tenant that had taken it.
     /// - From the second period on, each tenant that always asks has 0.95 of its part of what is admitted, less one of the largest requests and one
     ///   of its own.
     /// - A wait that a tenant is told is enough if nobody else asks.

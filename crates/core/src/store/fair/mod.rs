@@ -42,10 +42,12 @@ impl Shares {
     ) {
         match amendment {
             Amendment::Settle | Amendment::Add(_) => self.use_up(tenant, units, now, scale),
+            // What the limit no longer takes back is used up.
+            Amendment::TakeBack(taken) if now >= taken.until() => {}
             Amendment::Refund | Amendment::TakeBack(_) | Amendment::GiveBack(_) => {
-                self.give_back(tenant.0, units, scale);
+                self.give_back(tenant.0, units, now, scale);
             }
-            Amendment::Reset => self.forgive(tenant.0),
+            Amendment::Reset => self.forgive(tenant.0, now, scale),
             Amendment::Release
             | Amendment::Block(_)
             | Amendment::Unblock

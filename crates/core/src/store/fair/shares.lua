@@ -355,7 +355,8 @@ function shares.use_up(it, field, weight, units, now)
 end
 
 -- Takes units off the debt of a tenant, or forgets the debt, if no number is given.
-function shares.give_back(it, field, units)
+function shares.give_back(it, field, now, units)
+  shares.advance(it, now)
   local place = it.places[field] or it.places['*']
   if not place then
     return

@@ -389,7 +389,14 @@ impl Shares {
     }
 
     /// Takes units off the debt of a tenant. It gets no claim by this: what it gives back may have been nobody's claim.
-    pub(in crate::store) fn give_back(&mut self, name: u64, units: u32, scale: &Scale) {
+    pub(in crate::store) fn give_back(
+        &mut self,
+        name: u64,
+        units: u32,
+        now: Micros,
+        scale: &Scale,
+    ) {
+        self.advance(now, scale);
         if let Some(place) = self.place_of(name) {
             let time = scale.time_of(units);
             self.change(place, |tenant, virtual_time| {
@@ -400,7 +407,8 @@ impl Shares {
     }
 
     /// Forgets the debt of a tenant.
-    pub(in crate::store) fn forgive(&mut self, name: u64) {
+    pub(in crate::store) fn forgive(&mut self, name: u64, now: Micros, scale: &Scale) {
+        self.advance(now, scale);
         if let Some(place) = self.place_of(name) {
             self.change(place, |tenant, virtual_time| {
                 tenant.tag = tenant.tag.min(virtual_time);
@@ -778,6 +786,9 @@ fn later(time: f64) -> Micros {
 mod tests {
     use super::*;
     use crate::algorithm::TokenBucket;
+    use crate::decision::Outcomes;
+    use crate::key::IntoKey;
+    use crate::store::{Amendment, Charge, Taken};
 
     fn scale() -> Scale {
         let bucket = TokenBucket::per_second(10).into();
@@ -792,6 +803,35 @@ mod tests {
         }
         shares.refuse(0, 1, &scale);
         shares
+    }
+
+    /// Virtual time stood where the last request had left it: a debt that was paid since became a claim.
+    #[test]
+    fn who_gets_units_back_has_no_debt_and_no_claim_by_it() {
+        let scale = scale();
+        let amended = |amendment, at| {
+            let (mut shares, now) = (shares(), Micros::new(at));
+            shares.amend((8, 4), (2, now), amendment, &scale);
+            shares.look(8, now, &scale)
+        };
+        let taken_until = |until| {
+            let bucket = TokenBucket::per_second(10).into();
+            let charge = Charge::new(0, 8_u64.into_key(), 2);
+            let outcomes = Outcomes::new(Micros::new(until));
+            Amendment::TakeBack(Taken::of(&charge, &bucket, &outcomes))
+        };
+        // It has a debt until 1.9 s.
+        let owing = shares().look(8, Micros::new(1_600_000), &scale);
+        assert!(owing.has_debt, "{owing:?}");
+        for amendment in [Amendment::Refund, Amendment::Reset, taken_until(1_950_001)] {
+            let share = amended(amendment, 1_600_000);
+            assert_eq!((share.has_debt, share.claim), (false, 1), "{amendment:?}");
+            let later = Micros::new(1_950_000);
+            let share = amended(amendment, later.get());
+            assert_eq!(share, shares().look(8, later, &scale), "{amendment:?}");
+        }
+        // The limit does not take it back any more.
+        assert_eq!(amended(taken_until(1_600_000), 1_600_000), owing);
     }
 
     /// Nodes of different versions share items, and a snapshot outlives a release.
@@ -873,7 +913,8 @@ mod tests {
                     let mut shares = Shares::read(&words).unwrap();
                     let _ = (shares.look(1, now, &scale), shares.lapse_at(&scale));
                     shares.use_up((1, 100), u32::MAX, now, &scale);
-                    shares.give_back(2, u32::MAX, &scale);
+                    shares.give_back(2, u32::MAX, now, &scale);
+                    shares.forgive(1, now, &scale);
                     let (place, share) = shares.ask((3, 1), now, &scale);
                     let _ = share.wait(Micros::ZERO, Micros::ZERO);
                     shares.charge(place, 1, &scale);

@@ -165,11 +165,10 @@ impl Division {
         let mut seat = self.seat(root, (tenant, weight));
         let (tenant, scale) = ((tenant, seat.weight), seat.scale);
         let amend = |shares: &mut Shares| shares.amend(tenant, units, amendment, &scale);
-        if matches!(amendment, Amendment::Settle | Amendment::Add(_)) {
+        let is_used_up = matches!(amendment, Amendment::Settle | Amendment::Add(_));
+        if is_used_up || seat.place.is_some() {
             let (_, now) = units;
             seat.with_shares(now, amend);
-        } else if let Some(shares) = seat.shares() {
-            amend(shares);
         }
     }
 }
