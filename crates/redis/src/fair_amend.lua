@@ -62,7 +62,8 @@ local function reset_slots(set, key, at, scale)
   end
 end
 
--- All are read before any is written, so that data that cannot be read leaves the others as they are.
+-- All rates are read before any is charged, so that data that cannot be read leaves the others as they are. Slots are given back, and
+-- what cannot be read is removed, one key after the other: it is the same if it is done again.
 local opened = {}
 for index = 1, #KEYS, 2 do
   local at = 6 * index - 3
