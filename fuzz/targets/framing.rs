@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
+use http::Uri;
 use libfuzzer_sys::fuzz_target;
 use ratelimitd::server::Answers;
 use tower_ratelimit_fuzz::{Served, line};
@@ -18,7 +19,7 @@ use tower_ratelimit_fuzz::{Served, line};
 #[derive(Clone, Debug, PartialEq)]
 struct Read {
     method: String,
-    target: String,
+    target: Uri,
     body: Vec<u8>,
 }
 
@@ -64,7 +65,7 @@ impl Scene {
                         .unwrap_or_else(PoisonError::into_inner)
                         .push(Read {
                             method: head.method.to_string(),
-                            target: head.uri.to_string(),
+                            target: head.uri,
                             body: body.to_vec(),
                         });
                 }
@@ -141,9 +142,7 @@ fn request(bytes: &[u8]) -> Option<(Read, &[u8])> {
             body
         }
     };
-    // A target has no fragment by RFC 9112, and `http` leaves out what looks like one.
-    let target = target.split('#').next()?;
-    let (method, target) = (method.to_owned(), target.to_owned());
+    let (method, target) = (method.to_owned(), target.parse().ok()?);
     Some((
         Read {
             method,
