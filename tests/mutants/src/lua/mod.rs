@@ -48,11 +48,11 @@ impl Case {
             ("sliding_log", "laws", &["sliding_log::redis"]),
             ("token_bucket", "laws", &["token_bucket_by_interval::redis"]),
             ("gcra", "laws", &["gcra::redis", "leaky_queue::redis"]),
-            ("concurrency", "laws", &["concurrency", "slots"]),
+            ("concurrency", "redis", &["slots"]),
             ("lease", "redis", &["leases"]),
-            ("renew", "redis", &["renewed_slots"]),
+            ("renew", "redis", &["renewed_slots", "fair_slots"]),
             ("first_of", "laws", &["either_or"]),
-            ("divided", "redis", &["fair", "guaranteed"]),
+            ("divided", "redis", &["fair", "guaranteed", "drawn_slots"]),
             // `fair_amend.lua`, and `fair/shares.lua` of the core.
             ("fair", "redis", &["fair"]),
             // `guarantee_amend.lua`, and `guarantee/children.lua` of the core.
@@ -60,7 +60,16 @@ impl Case {
         ];
         let nearest = of_files.iter().find(|(name, ..)| file.contains(name));
         nearest.map_or(
-            ("laws", &["gcra::redis", "either_or", "sliding_log::redis"]),
+            (
+                "laws",
+                &[
+                    "gcra::redis",
+                    "either_or",
+                    "sliding_log::redis",
+                    "hours::redis",
+                    "penalties::redis",
+                ],
+            ),
             |&(_, program, tests)| (program, tests),
         )
     }
@@ -205,7 +214,14 @@ fn noticed_by(case: &Case, stage: Stage, hosts: &[Host]) -> Result<Option<String
         let tests = match (stage, host.program.name.as_str()) {
             (Stage::Nearest, name) if name == nearest => tests_about_it,
             // They compare functions in Lua with those in Rust, most of them without a limiter.
-            (Stage::Nearest, "tower_ratelimit_redis") => &["law_9"],
+            (Stage::Nearest, "tower_ratelimit_redis") => &["law_9", "functions", "renewal"],
+            // They ask by each rule and verb.
+            (Stage::Nearest, "redis") => &[
+                "law_9_a_server",
+                "expiry",
+                "either_or",
+                "nodes_that_lease_admit",
+            ],
             (Stage::Nearest, _) => continue,
             // The other laws have no Lua.
             (Stage::All, "laws") => &["redis", "either_or", "calendars"],
