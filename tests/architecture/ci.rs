@@ -138,7 +138,7 @@ fn each_pattern_of_the_table_has_a_file() {
 #[test]
 fn unit_tests_that_start_a_server_are_in_the_list() {
     let list = fs::read_to_string(root().join("tests/servers/unit-modules")).unwrap();
-    let listed = list.lines().filter_map(|path| path.split("::").nth_back(1));
+    let listed = list.lines().filter_map(|path| path.rsplit("::").nth(1));
     let mut listed: Vec<String> = listed.map(str::to_owned).collect();
     let mut found = Vec::new();
     let mut folders = ["src", "tests/unit"]
