@@ -332,6 +332,11 @@ function holders.visit(it, place)
 end
 
 function holders.begin_anew(it)
+  local places = {}
+  for place = 1, it.count do
+    places[place] = place
+  end
+  holders.read(it, places)
   for place = 1, it.count do
     local tenant = holders.tenant(it, place)
     tenant.tag = tenant.tag - it.virtual

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
-use crate::policy::{Fair, LONGEST_ACTIVE};
+use crate::policy::{Fair, LONGEST_ACTIVE, MOST_TENANTS};
 use crate::store::fair::{Ending, Holders, Scale, Share, Shares, SlotScale};
 use crate::store::hashed::Hashed;
 use crate::store::{Amendment, TenantShare};
@@ -77,11 +77,17 @@ pub(super) struct Seat<'a> {
     most: usize,
 }
 
+/// Returns how many tenants a shard keeps of a store of so many keys: its part, and at least those of one shared key.
+fn room(max_keys: usize) -> usize {
+    let of_one_key = max_keys.min(MOST_TENANTS as usize);
+    max_keys.div_ceil(SHARDS).max(of_one_key)
+}
+
 impl Tenants {
     pub(super) fn new(max_keys: usize) -> Self {
         Self {
             shards: Default::default(),
-            most: max_keys.div_ceil(SHARDS),
+            most: room(max_keys),
         }
     }
 
