@@ -752,6 +752,40 @@ fn invented_tenants_take_no_room() {
 }
 
 #[test]
+fn a_small_store_tells_the_tenants_of_one_key_apart() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder()
+        .policy(policy(TokenBucket::per_second(100)))
+        .store(MemoryStore::new().max_keys(64).clock(clock.clone()))
+        .build_local()
+        .unwrap();
+    let mut had = [0; 40];
+    for _ in 0..800 {
+        clock.advance(Duration::from_millis(5));
+        for (number, had) in (0_u64..).zip(&mut had) {
+            *had += u32::from(limiter.check(tenant(number), 1).now().is_allowed());
+        }
+    }
+    assert!(had.iter().all(|had| (8..=20).contains(had)), "{had:?}");
+}
+
+#[test]
+fn a_tenant_that_estimates_too_much_has_its_share() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(50));
+    let mut had = [0; 2];
+    for step in 0..5_000 {
+        clock.advance(Duration::from_millis(2));
+        if step % 5 == 0 {
+            let answer = limiter.reserve(tenant("long"), 25).now();
+            had[0] += u32::from(answer.is_allowed());
+            answer.settle(1);
+        }
+        had[1] += u32::from(passes(&limiter, "short"));
+    }
+    assert!(had.iter().all(|had| (240..=300).contains(had)), "{had:?}");
+}
+
+#[test]
 fn threads_never_take_more_than_there_is() {
     let (limiter, _) = limiter(TokenBucket::per_hour(10).burst(500));
     let barrier = Barrier::new(4);

@@ -38,8 +38,9 @@ struct Asker {
     often: f64,
     /// In parts of the whole time. `None` stands for always.
     span: Option<(f64, f64)>,
-    /// After how long what its requests have taken is given back, in times in which the limit grants as much.
-    gives_back_after: Option<f64>,
+    /// After how long its requests are settled, in times in which the limit grants what they have taken, and how much less they
+    /// cost then.
+    gives_back: Option<(f64, u32)>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,16 +83,18 @@ fn askers() -> impl Strategy<Value = Vec<Asker>> {
     let at_times = (0.1..10.0_f64, 0.0..0.9_f64, 0.05..1.0_f64)
         .prop_map(|(often, from, time)| (often, Some((from, from + time))));
     let when = prop_oneof![always, at_times];
-    let gives_back_after = prop_oneof![4 => Just(None), 1 => (0.0..2.0_f64).prop_map(Some)];
-    let asker = (weight, cost, when, gives_back_after).prop_map(
-        |(weight, cost, (often, span), gives_back_after)| Asker {
-            weight,
-            cost,
-            often,
-            span,
-            gives_back_after,
-        },
-    );
+    let after = prop_oneof![Just(0.0), 0.0..2.0_f64];
+    let gives_back = prop_oneof![2 => Just(None), 1 => (after, 1..6_u32).prop_map(Some)];
+    let asker =
+        (weight, cost, when, gives_back).prop_map(|(weight, cost, (often, span), gives_back)| {
+            Asker {
+                weight,
+                cost,
+                often,
+                span,
+                gives_back: gives_back.map(|(after, less)| (after, less.min(cost))),
+            }
+        });
     prop::collection::vec(asker, 2..=8)
 }
 
@@ -189,11 +192,11 @@ impl<'a> Scene<'a> {
         known.kept.min(share.max(1.0))
     }
 
-    /// Gives back what a request of a tenant has taken. It gets nothing by this that would be kept for it.
-    fn give_back(&self, place: usize) {
-        let cost = self.case.askers[place].cost;
-        self.divided.refund(tenant(place), cost).now();
-        self.whole.refund(Key::GLOBAL, cost).now();
+    /// Gives back what a request of a tenant has cost less, which belongs to it again.
+    fn give_back(&mut self, place: usize, units: u32) {
+        self.divided.refund(tenant(place), units).now();
+        self.whole.refund(Key::GLOBAL, units).now();
+        self.known[place].kept += f64::from(units);
     }
 
     fn decide(&self, place: usize) -> Decision {
@@ -266,30 +269,31 @@ fn play(case: &Case) -> TestCaseResult {
     };
     for (place, asker) in case.askers.iter().enumerate() {
         let from = asker.span.map_or(0.0, |(from, _)| from * until);
-        next.push(Reverse((from as u64 + gap(asker, &mut draw), place, false)));
+        next.push(Reverse((from as u64 + gap(asker, &mut draw), place, None)));
     }
     let mut had = vec![0_u32; case.askers.len()];
-    while let Some(Reverse((at, place, gives_back))) = next.pop() {
+    while let Some(Reverse((at, place, less))) = next.pop() {
         if at as f64 >= until {
             break;
         }
         scene.pass_time(at);
         let asker = &case.askers[place];
-        if gives_back {
-            scene.give_back(place);
+        if let Some(less) = less {
+            scene.give_back(place, less);
             continue;
         }
         if scene.ask(place)? {
-            if let Some(after) = asker.gives_back_after {
+            if at as f64 >= since {
+                had[place] += asker.cost - asker.gives_back.map_or(0, |(_, less)| less);
+            }
+            if let Some((after, less)) = asker.gives_back {
                 let after = after * f64::from(asker.cost) / per_micro;
-                next.push(Reverse((at + after as u64, place, true)));
-            } else if at as f64 >= since {
-                had[place] += asker.cost;
+                next.push(Reverse((at + after as u64, place, Some(less))));
             }
         }
         let again = at + gap(asker, &mut draw);
         if asker.span.is_none_or(|(_, to)| (again as f64) < to * until) {
-            next.push(Reverse((again, place, false)));
+            next.push(Reverse((again, place, None)));
         }
     }
     let all: u32 = had.iter().sum();
@@ -298,8 +302,11 @@ fn play(case: &Case) -> TestCaseResult {
         let share = f64::from(asker.weight) / f64::from(case.weights());
         // It may have been ahead by a request of its own when the second period began.
         let least = 0.95 * share * f64::from(all) - f64::from(largest + asker.cost);
-        let always_asks = asker.span.is_none() && asker.gives_back_after.is_none();
-        let has = f64::from(*had) >= least || !always_asks;
+        // Until it is settled, a request counts by its estimate.
+        let settles_at_once = asker
+            .gives_back
+            .is_none_or(|(after, less)| after == 0.0 && less < asker.cost);
+        let has = f64::from(*had) >= least || asker.span.is_some() || !settles_at_once;
         prop_assert!(has, "{asker:?} has {had} of {all}, and not {least}");
     }
     for place in 0..case.askers.len() {
@@ -343,9 +350,8 @@ proptest! {
 
     /// - The shared limit is never passed.
     /// - A request is refused only if the limit is spent, or if what is left belongs to active tenants below their share.
-    /// - What is given back is that of the limit, and nothing is kept for the tenant that had taken it.
     /// - From the second period on, each tenant that always asks has 0.95 of its part of what is admitted, less one of the largest requests and one
-    ///   of its own.
+    ///   of its own, also if it estimates more than it settles at once.
     /// - A wait that a tenant is told is enough if nobody else asks.
     #[test]
     fn tenants_have_what_the_laws_say(case in cases()) {

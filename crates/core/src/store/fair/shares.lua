@@ -210,6 +210,11 @@ function shares.after(it, passed)
 end
 
 function shares.begin_anew(it)
+  local places = {}
+  for place = 1, it.count do
+    places[place] = place
+  end
+  shares.read(it, places)
   for place = 1, it.count do
     local tenant = shares.tenant(it, place)
     tenant.tag, tenant.since = tenant.tag - it.virtual, tenant.since - it.virtual
@@ -340,13 +345,17 @@ function shares.refuse(it, tenant, cost)
   end
 end
 
+-- Returns the virtual time of the most that a tenant may claim that does not wait: nothing while it is away.
+function shares.longest_claim(it, tenant)
+  return tenant.standing == LAPSED and 0 or shares.most(it, tenant) / tenant.weight
+end
+
 function shares.use_up(it, field, weight, units, now)
   shares.advance(it, now)
   local tenant = shares.tenant(it, shares.find(it, field, weight))
   shares.visit_known(it, tenant)
-  local time, most = shares.time_of(it, units), shares.most(it, tenant)
+  local time, claim = shares.time_of(it, units), shares.longest_claim(it, tenant)
   shares.count_out(it, tenant)
-  local claim = tenant.standing == LAPSED and 0 or most / tenant.weight
   tenant.tag = math.max(tenant.tag, it.virtual - claim) + time / tenant.weight
   if tenant.standing == SATED then
     tenant.standing, tenant.still = ACCRUING, 0
@@ -354,7 +363,7 @@ function shares.use_up(it, field, weight, units, now)
   shares.count_in(it, tenant)
 end
 
--- Takes units off the debt of a tenant, or forgets the debt, if no number is given.
+-- Takes units off what a tenant has used, which are its claim again, up to its share of the burst; or forgets its debt, if no number is given.
 function shares.give_back(it, field, now, units)
   shares.advance(it, now)
   local place = it.places[field] or it.places['*']
@@ -362,9 +371,15 @@ function shares.give_back(it, field, now, units)
     return
   end
   local tenant = shares.tenant(it, place)
-  shares.count_out(it, tenant)
-  local least = math.min(tenant.tag, it.virtual)
-  tenant.tag = units and math.max(tenant.tag - shares.time_of(it, units) / tenant.weight, least) or least
+  if units then
+    shares.visit_known(it, tenant)
+    local time, claim = shares.time_of(it, units), shares.longest_claim(it, tenant)
+    shares.count_out(it, tenant)
+    tenant.tag = math.max(tenant.tag - time / tenant.weight, math.min(tenant.tag, it.virtual - claim))
+  else
+    shares.count_out(it, tenant)
+    tenant.tag = math.min(tenant.tag, it.virtual)
+  end
   shares.count_in(it, tenant)
 end
 

@@ -374,21 +374,17 @@ impl Shares {
         self.advance(now, scale);
         let place = self.find(name, weight, scale);
         self.visit_known(place, scale);
-        let (time, most) = (scale.time_of(units), self.most(place, scale));
+        let (time, claim) = (scale.time_of(units), self.longest_claim(place, scale));
         self.change(place, |tenant, virtual_time| {
-            let weight = f64::from(tenant.weight);
-            let claim = match tenant.standing {
-                Standing::Lapsed => 0.0,
-                Standing::Accruing | Standing::Sated => most / weight,
-            };
-            tenant.tag = tenant.tag.max(virtual_time - claim) + time / weight;
+            let time = time / f64::from(tenant.weight);
+            tenant.tag = tenant.tag.max(virtual_time - claim) + time;
             if tenant.standing == Standing::Sated {
                 (tenant.standing, tenant.still) = (Standing::Accruing, 0.0);
             }
         });
     }
 
-    /// Takes units off the debt of a tenant. It gets no claim by this: what it gives back may have been nobody's claim.
+    /// Takes units off what a tenant has used. They are its claim again, up to its share of the burst.
     pub(in crate::store) fn give_back(
         &mut self,
         name: u64,
@@ -398,9 +394,10 @@ impl Shares {
     ) {
         self.advance(now, scale);
         if let Some(place) = self.place_of(name) {
-            let time = scale.time_of(units);
+            self.visit_known(place, scale);
+            let (time, claim) = (scale.time_of(units), self.longest_claim(place, scale));
             self.change(place, |tenant, virtual_time| {
-                let least = tenant.tag.min(virtual_time);
+                let least = tenant.tag.min(virtual_time - claim);
                 tenant.tag = (tenant.tag - time / f64::from(tenant.weight)).max(least);
             });
         }
@@ -615,6 +612,17 @@ impl Shares {
         share.max(scale.time_of(1))
     }
 
+    /// Returns the virtual time of the most that a tenant may claim that does not wait: nothing while it is away.
+    fn longest_claim(&self, place: usize, scale: &Scale) -> f64 {
+        let tenant = &self.tenants[place];
+        match tenant.standing {
+            Standing::Lapsed => 0.0,
+            Standing::Accruing | Standing::Sated => {
+                self.most(place, scale) / f64::from(tenant.weight)
+            }
+        }
+    }
+
     fn change(&mut self, place: usize, change: impl FnOnce(&mut Tenant, f64)) {
         self.count_out(place);
         change(&mut self.tenants[place], self.virtual_time);
@@ -807,11 +815,11 @@ mod tests {
 
     /// Virtual time stood where the last request had left it: a debt that was paid since became a claim.
     #[test]
-    fn who_gets_units_back_has_no_debt_and_no_claim_by_it() {
+    fn what_a_tenant_gets_back_is_its_claim_again_up_to_its_share_of_the_burst() {
         let scale = scale();
-        let amended = |amendment, at| {
+        let amended = |amendment, units, at| {
             let (mut shares, now) = (shares(), Micros::new(at));
-            shares.amend((8, 4), (2, now), amendment, &scale);
+            shares.amend((8, 4), (units, now), amendment, &scale);
             shares.look(8, now, &scale)
         };
         let taken_until = |until| {
@@ -823,15 +831,24 @@ mod tests {
         // It has a debt until 1.9 s.
         let owing = shares().look(8, Micros::new(1_600_000), &scale);
         assert!(owing.has_debt, "{owing:?}");
-        for amendment in [Amendment::Refund, Amendment::Reset, taken_until(1_950_001)] {
-            let share = amended(amendment, 1_600_000);
+        let later = 1_950_000;
+        for (amendment, then) in [
+            (Amendment::Refund, [3, 6, 1]),
+            (taken_until(later + 1), [3, 6, 1]),
+            // What it owes is forgotten, and nothing else.
+            (Amendment::Reset, [1, 1, 1]),
+        ] {
+            let share = amended(amendment, 2, 1_600_000);
             assert_eq!((share.has_debt, share.claim), (false, 1), "{amendment:?}");
-            let later = Micros::new(1_950_000);
-            let share = amended(amendment, later.get());
-            assert_eq!(share, shares().look(8, later, &scale), "{amendment:?}");
+            // Its share of the burst is five units. Away for more than a second, it has no claim.
+            let claims = [(2, later), (20, later), (20, 2_600_000)];
+            let claims = claims.map(|(units, at)| amended(amendment, units, at).claim);
+            let taken = matches!(amendment, Amendment::TakeBack(_));
+            let known = if taken { 2 } else { 3 };
+            assert_eq!(claims[..known], then[..known], "{amendment:?}");
         }
         // The limit does not take it back any more.
-        assert_eq!(amended(taken_until(1_600_000), 1_600_000), owing);
+        assert_eq!(amended(taken_until(1_600_000), 2, 1_600_000), owing);
     }
 
     /// Nodes of different versions share items, and a snapshot outlives a release.
