@@ -4,6 +4,7 @@ mod ci;
 mod circles;
 mod examples;
 mod internal;
+mod names;
 mod orphans;
 mod packages;
 mod pages;
