@@ -108,6 +108,52 @@ fn what_cannot_grow_is_found() {
     assert_eq!(closed(api), ["a::Day", "a::Cost", "a::Stats"]);
 }
 
+/// Returns the methods of a trait, and what it asks of a type that implements it.
+fn of_trait<'a>(api: &'a str, name: &str) -> Option<(Vec<&'a str>, &'a str)> {
+    let head = format!("pub trait {name}");
+    let asked = api.lines().find_map(|line| {
+        let asked = line.strip_prefix(&*head)?;
+        asked.is_empty().then_some("").or(asked.strip_prefix(": "))
+    })?;
+    let method = format!("pub fn {name}::");
+    let methods = api
+        .lines()
+        .filter_map(|line| line.strip_prefix(&*method)?.split('(').next());
+    Some((methods.collect(), asked))
+}
+
+#[test]
+fn traits_that_get_no_other_method_have_one() {
+    let apis: Vec<String> = stable_apis().map(|(_, api)| api).collect();
+    let of = |name: &str| apis.iter().find_map(|api| of_trait(api, name)).unwrap();
+    for (name, method) in [
+        ("tower_ratelimit::key::KeyOf", "make"),
+        ("tower_ratelimit_core::key::Extracted", "extracted"),
+        ("tower_ratelimit::response::OrRefuse", "or_refuse"),
+    ] {
+        assert_eq!(of(name).0, [method], "{name}");
+    }
+}
+
+/// So they may get more methods.
+#[test]
+fn traits_that_others_cannot_implement_ask_for_what_others_cannot_have() {
+    let apis: Vec<String> = stable_apis().map(|(_, api)| api).collect();
+    let of = |name: &str| apis.iter().find_map(|api| of_trait(api, name)).unwrap();
+    for name in [
+        "tower_ratelimit::policy::Keyed",
+        "tower_ratelimit_core::limiter::Verb",
+        "tower_ratelimit_core::store::Store",
+        "tower_ratelimit_core::store::Backend",
+    ] {
+        let (_, asked) = of(name);
+        assert!(
+            asked.split(" + ").any(|it| it == "Sealed"),
+            "{name}: {asked}"
+        );
+    }
+}
+
 #[test]
 fn a_stable_item_names_no_type_of_an_unstable_crate() {
     for (package, api) in stable_apis() {

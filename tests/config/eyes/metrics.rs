@@ -1,19 +1,24 @@
 //! The metrics equal those of the page, however late the recorder is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use http::{Request, Response};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
     Unit, with_local_recorder,
 };
+use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::observe::{Monitor, Snapshot};
 use tower_ratelimit::policy::Fair;
 use tower_ratelimit::store::Lease;
 use tower_ratelimit::{
-    FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, RedisStore, TokenBucket,
+    FixedWindow, LeakyQueue, Limiter, ManualClock, Policy, RateLimitLayer, RedisStore, TokenBucket,
+    key,
 };
 use tower_ratelimit_adapt::{Adapt, AdaptiveConcurrency, Steps, from_fn};
 use tower_ratelimit_config::Config;
@@ -351,6 +356,53 @@ fn an_adaptive_concurrency_is_told_under_its_name() {
         let series = format!("{metric}{{policy=queries}}");
         assert!((told.value(&series) - value).abs() < 0.1, "{series}");
     }
+}
+
+/// Each level of a tree is a policy of its own, and of a group the payer alone is counted.
+#[test]
+fn a_level_and_a_payer_are_told_under_their_names_and_a_tenant_is_not() {
+    let tree = Policy::tree("spend")
+        .level("org", key::header("x-org"), FixedWindow::per_hour(9))
+        .level("team", key::header("x-team"), FixedWindow::per_hour(1));
+    let by_org = |policy: Policy| policy.key(key::header("x-org"));
+    let layer = RateLimitLayer::builder()
+        .policies(tree.build().unwrap())
+        .policies(
+            ["plan", "credits"].map(|name| by_org(Policy::new(name, FixedWindow::per_day(1)))),
+        )
+        .first_of("pays", ["plan", "credits"])
+        .build()
+        .unwrap();
+    let divided = Policy::new("divided", TokenBucket::per_hour(9)).key(key::global());
+    let divided = divided.fair(key::header("x-org"));
+    let divided = RateLimitLayer::builder().policy(divided).build().unwrap();
+    let told = TestRecorder::default();
+    for layer in [&layer, &divided] {
+        let answer = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
+        let service = layer.layer(service_fn(answer));
+        for team in ["secret-red", "secret-blue", "secret-red"] {
+            let request = Request::get("/")
+                .header("x-org", "secret-acme")
+                .header("x-team", team);
+            let answer = service.clone().oneshot(request.body(()).unwrap());
+            assert!(answer.now_or_never().unwrap().is_ok());
+        }
+        with_local_recorder(&told, || Publisher::new(layer.monitor()).publish());
+    }
+    for (policy, outcome, requests) in [
+        ("spend.org", "allowed", 2.0),
+        ("spend.team", "allowed", 2.0),
+        ("spend.team", "refused", 1.0),
+        ("plan", "allowed", 1.0),
+        ("credits", "allowed", 1.0),
+        ("divided", "allowed", 3.0),
+    ] {
+        let series = format!("ratelimit_decisions_total{{policy={policy},outcome={outcome}}}");
+        assert!((told.value(&series) - requests).abs() < 0.1, "{series}");
+    }
+    assert!((told.value("ratelimit_tenants{policy=divided}") - 1.0).abs() < 0.1);
+    let told = told.0.lock().unwrap();
+    assert!(told.values.keys().all(|series| !series.contains("secret")));
 }
 
 /// No text of a client becomes a label.
