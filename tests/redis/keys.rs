@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::Request;
 use tower::{ServiceExt, service_fn};
 use tower_ratelimit::key::{self, IntoKey, Key, Secret};
-use tower_ratelimit::{FixedWindow, Policy, RateLimitLayer, RedisStore, TokenBucket};
+use tower_ratelimit::{Algorithm, FixedWindow, Policy, RateLimitLayer, RedisStore, TokenBucket};
 
 use crate::scene::{MINUTE, ask, cluster_store, daily, every, keys, limiter, patient, store, used};
 use crate::stand_in::{ScriptedReply, StandIn};
@@ -157,6 +157,53 @@ fn the_layout_is_versioned_and_tells_what_a_state_means_nothing_without() {
     assert_eq!(
         store.store_key(&policy, 42_u8),
         "ratelimit:1:{n:42}:burst:token-bucket/second"
+    );
+    let address: IpAddr = "203.0.113.7".parse().unwrap();
+    let network: IpAddr = "2001:db8::1".parse().unwrap();
+    let digest = Secret::new([7; 16]).unwrap().hash("ann");
+    let branch = Key::branch("acme", &["blue".into_key()]);
+    let names = [
+        address.into_key(),
+        network.into_key(),
+        digest,
+        branch,
+        ("a", "b:c").into_key(),
+        Key::GLOBAL,
+        Key::MISSING,
+    ];
+    let names = names.map(|key| store.store_key(&policy, key));
+    let keys = [
+        "{ip:203.0.113.7}:",
+        "{ip:2001:db8::/64}:",
+        "{s:5121E3EC8C475C448F888130B26651FA}:",
+        "{t:acme};t:blue;",
+        "{p:t:a,t:b:c}:",
+        "{global}:",
+        "{missing}:",
+    ];
+    let expected = keys.map(|key| format!("ratelimit:1:{key}burst:token-bucket/second"));
+    assert_eq!(names, expected);
+    let names = [
+        "calendar-day 5 zone Europe/London",
+        "calendar-month 5 zone Europe/London start 06:00",
+        "concurrency 5",
+        "sliding-slots 5/minute slots 60",
+        "token-bucket-interval 5/minute",
+    ];
+    let names = names.map(|text| {
+        let algorithm: Algorithm = text.parse().unwrap();
+        store.store_key(&Policy::new("p", algorithm), "ann")
+    });
+    let frames = [
+        "calendar-day/day",
+        "calendar-month/31d",
+        "concurrency/second",
+        "sliding-slots/minute/60",
+        "token-bucket-interval/minute",
+    ];
+    assert_eq!(
+        names,
+        frames.map(|frame| format!("ratelimit:1:{{t:ann}}:p:{frame}"))
     );
 }
 
