@@ -62,11 +62,12 @@ enum Refill {
 
 /// One bandwidth of a bucket. Tokens are counted in parts of which a period has one for each microsecond.
 struct Bandwidth {
-    capacity: u64,
+    full: u64,
     tokens: u64,
     period: u64,
     refill: Refill,
-    available: u64,
+    /// What is missing, more than `full` after a charge that ignores the limit.
+    spent: u64,
     refilled: u64,
 }
 
@@ -74,17 +75,24 @@ impl Bandwidth {
     fn new(capacity: u64, tokens: u64, period: Duration, refill: Refill) -> Self {
         let period = micros(period);
         Self {
-            capacity,
+            full: capacity * period,
             tokens,
             period,
             refill,
-            available: capacity * period,
+            spent: 0,
             refilled: 0,
         }
     }
 
+    /// With adaptive initial tokens: those of the part of the period that is left, in whole tokens.
+    fn adaptive(mut self, made: u64) -> Self {
+        let initial = (self.period - made) * self.tokens / self.period;
+        self.spent = (self.tokens - initial) * self.period;
+        self
+    }
+
     fn is_full(&self) -> bool {
-        self.available == self.capacity * self.period
+        self.spent == 0
     }
 
     fn refill(&mut self, now: u64) {
@@ -93,8 +101,12 @@ impl Bandwidth {
             elapsed -= elapsed % self.period;
         }
         self.refilled += elapsed;
-        let full = self.capacity * self.period;
-        self.available = full.min(self.available + elapsed * self.tokens);
+        self.spent = self.spent.saturating_sub(elapsed * self.tokens);
+    }
+
+    /// `getAvailableTokens`, 0 instead of a debt.
+    fn available(&self) -> u64 {
+        self.full.saturating_sub(self.spent) / self.period
     }
 }
 
@@ -102,29 +114,52 @@ impl Bandwidth {
 struct Bucket(Vec<Bandwidth>);
 
 impl Bucket {
-    /// `addTokens`
-    fn add(&mut self, now: u64, tokens: u64) {
+    fn refill(&mut self, now: u64) {
         for limit in &mut self.0 {
             limit.refill(now);
-            let full = limit.capacity * limit.period;
-            limit.available = full.min(limit.available + tokens * limit.period);
+        }
+    }
+
+    /// `addTokens`
+    fn add(&mut self, tokens: u64) {
+        for limit in &mut self.0 {
+            limit.spent = limit.spent.saturating_sub(tokens * limit.period);
+        }
+    }
+
+    /// `consumeIgnoringRateLimits`
+    fn force(&mut self, tokens: u64) {
+        for limit in &mut self.0 {
+            limit.spent += tokens * limit.period;
+        }
+    }
+
+    /// `getAvailableTokens`
+    fn available(&self) -> u64 {
+        self.0.iter().map(Bandwidth::available).min().unwrap()
+    }
+
+    /// `tryConsumeAsMuchAsPossible`
+    fn take_up_to(&mut self, most: u64) -> u64 {
+        let taken = most.min(self.available());
+        self.force(taken);
+        taken
+    }
+
+    /// `reset`
+    fn reset(&mut self) {
+        for limit in &mut self.0 {
+            limit.spent = 0;
         }
     }
 }
 
 impl Peer for Bucket {
     fn passes(&mut self, now: u64, cost: u64) -> bool {
-        for limit in &mut self.0 {
-            limit.refill(now);
-        }
-        let passes = self
-            .0
-            .iter()
-            .all(|limit| limit.available >= cost * limit.period);
+        self.refill(now);
+        let passes = cost <= self.available();
         if passes {
-            for limit in &mut self.0 {
-                limit.available -= cost * limit.period;
-            }
+            self.force(cost);
         }
         passes
     }
@@ -206,7 +241,10 @@ struct Ours {
 
 impl Ours {
     fn new(algorithms: impl IntoIterator<Item = Algorithm>) -> Self {
-        let clock = ManualClock::new();
+        Self::at(ManualClock::new(), algorithms)
+    }
+
+    fn at(clock: ManualClock, algorithms: impl IntoIterator<Item = Algorithm>) -> Self {
         let policies = algorithms.into_iter().enumerate();
         let limiter = Limiter::builder()
             .policies(
@@ -247,6 +285,8 @@ const FOUR_SECONDS: Duration = Duration::from_millis(4_020);
 
 const QUARTER: Duration = Duration::from_secs(15 * 60);
 
+const HOUR: Duration = Duration::from_secs(3_600);
+
 proptest! {
     /// `Limiter::builder(url).limit(20).period(Duration::from_secs(60))`
     #[test]
@@ -255,31 +295,69 @@ proptest! {
         assert_alike(&mut Counter::new(20, MINUTE), &ours, MINUTE, &requests)?;
     }
 
-    /// `rateLimit({ windowMs: 15 * 60 * 1000, limit: 30 })`
+    /// `rateLimit({ windowMs: 15 * 60 * 1000, limit: 30 })`, the default limit of five a minute, and `limit: 0`.
     #[test]
-    fn limits_of_express_rate_limit_decide_alike(requests in requests(1..=1)) {
-        let ours = Ours::new([AnchoredWindow::of(Quota::new(30, QUARTER).unwrap()).into()]);
-        assert_alike(&mut Counter::new(30, QUARTER), &ours, QUARTER, &requests)?;
+    fn limits_of_express_rate_limit_decide_alike(
+        requests in requests(1..=1),
+        (limit, time) in prop_oneof![
+            Just((30, QUARTER)),
+            Just((5, MINUTE)),
+            Just((0, MINUTE)),
+        ],
+    ) {
+        let ours = Ours::new([AnchoredWindow::of(Quota::new(limit, time).unwrap()).into()]);
+        assert_alike(&mut Counter::new(limit, time), &ours, time, &requests)?;
     }
 
-    /// `limit.capacity(20).refillGreedy(10, Duration.ofMinutes(1))`
+    /// `limit.capacity(20).refillGreedy(10, Duration.ofMinutes(1))`, and `Bandwidth.simple(100, Duration.ofSeconds(1))`, which is
+    /// greedy too.
     #[test]
-    fn a_greedy_bandwidth_of_bucket4j_decides_alike(
-        requests in requests(1..=4),
-        added in prop::collection::vec(0..200_usize, 0..4),
+    fn a_greedy_bandwidth_of_bucket4j_decides_alike(requests in requests(1..=4), is_simple: bool) {
+        let (limit, capacity, tokens, period) = match is_simple {
+            false => (TokenBucket::per_minute(10).burst(20), 20, 10, MINUTE),
+            true => (TokenBucket::per_second(100), 100, 100, Duration::from_secs(1)),
+        };
+        let mut bucket = Bucket(vec![Bandwidth::new(capacity, tokens, period, Refill::Greedy)]);
+        assert_alike(&mut bucket, &Ours::new([limit.into()]), period, &requests)?;
+    }
+
+    /// The methods of a bucket, while what ignores the limit leaves at most a capacity of debt, as the page says.
+    #[test]
+    fn the_methods_of_a_bucket_of_bucket4j_decide_alike(
+        requests in requests(1..=9),
+        methods in prop::collection::vec(0..8_u8, 400),
     ) {
         let ours = Ours::new([TokenBucket::per_minute(10).burst(20).into()]);
+        let (limiter, mut now) = (&ours.limiter, 0);
         let mut bucket = Bucket(vec![Bandwidth::new(20, 10, MINUTE, Refill::Greedy)]);
-        let mut now = 0;
-        for (index, &(wait, cost)) in requests.iter().enumerate() {
+        for (index, (&(wait, units), method)) in requests.iter().zip(methods).enumerate() {
             let wait = wait * micros(MINUTE) / PARTS;
             now += wait;
             ours.clock.advance(Duration::from_micros(wait));
-            if added.contains(&index) {
-                bucket.add(now, 3);
-                ours.limiter.refund("ann", 3).now();
+            bucket.refill(now);
+            let tokens = u64::from(units);
+            match method {
+                0 => {
+                    bucket.add(tokens);
+                    limiter.refund("ann", units).now();
+                }
+                1 if bucket.0[0].spent + tokens * bucket.0[0].period <= 2 * bucket.0[0].full => {
+                    bucket.force(tokens);
+                    limiter.settle("ann", units).now();
+                }
+                2 | 3 => {
+                    let (taken, _) = limiter.acquire_up_to("ann", units).now();
+                    prop_assert_eq!(u64::from(taken), bucket.take_up_to(tokens), "{}", index);
+                }
+                4 if index % 16 == 0 => {
+                    bucket.reset();
+                    limiter.reset("ann").now();
+                }
+                _ => prop_assert_eq!(ours.passes(units), bucket.passes(now, tokens), "{}", index),
             }
-            prop_assert_eq!(ours.passes(cost), bucket.passes(now, cost.into()), "{}", index);
+            let told = limiter.peek("ann", 0).now();
+            let remaining = told.binding().unwrap().1.remaining();
+            prop_assert_eq!(u64::from(remaining), bucket.available(), "{}", index);
         }
     }
 
@@ -316,13 +394,31 @@ proptest! {
         }
     }
 
-    /// `limit.capacity(25).refillIntervallyAligned(25, Duration.ofHours(1), nextHour)`: the clock of the test starts at a full hour.
+    /// `limit.capacity(25).refillIntervallyAligned(25, Duration.ofHours(1), nextHour)`, and with adaptive initial tokens, of which there
+    /// are fewer before the first refill. The clock of the test starts at a full hour; the bucket is made `part` of it later.
     #[test]
-    fn an_aligned_interval_of_bucket4j_decides_alike(requests in requests(1..=4)) {
-        let hour = Duration::from_secs(3_600);
+    fn an_aligned_interval_of_bucket4j_decides_alike(
+        requests in requests(1..=4),
+        part in 0..PARTS,
+        is_adaptive: bool,
+    ) {
+        let mut limit = Bandwidth::new(25, 25, HOUR, Refill::Intervally);
+        let made = part * micros(HOUR) / PARTS;
+        if is_adaptive {
+            limit = limit.adaptive(made);
+        }
         let ours = Ours::new([FixedWindow::per_hour(25).into()]);
-        let mut bucket = Bucket(vec![Bandwidth::new(25, 25, hour, Refill::Intervally)]);
-        assert_alike(&mut bucket, &ours, hour, &requests)?;
+        ours.clock.advance(Duration::from_micros(made));
+        let (mut bucket, mut now) = (Bucket(vec![limit]), made);
+        for (index, &(wait, cost)) in requests.iter().enumerate() {
+            let wait = wait * micros(HOUR) / PARTS;
+            now += wait;
+            ours.clock.advance(Duration::from_micros(wait));
+            let (ours, theirs) = (ours.passes(cost), bucket.passes(now, cost.into()));
+            if !is_adaptive || now >= micros(HOUR) {
+                prop_assert_eq!(ours, theirs, "request {} at {} µs", index, now);
+            }
+        }
     }
 }
 
@@ -394,5 +490,57 @@ fn a_limit_that_is_translated_wrongly_is_found() {
         let mut zone = Excess::per_second(5, 20);
         let alike = assert_alike(&mut zone, &ours, FOUR_SECONDS, &requests);
         assert_eq!(alike.is_ok(), right, "{burst}");
+    }
+}
+
+/// Days of a time zone.
+#[cfg(feature = "calendar")]
+mod days {
+    use tower_ratelimit::Micros;
+    use tower_ratelimit::calendar::Zone;
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    /// Twenty-five a day of this zone, from this second since the epoch on.
+    fn days_from(second: u64, zone: &str) -> Ours {
+        let limit = FixedWindow::per_calendar_day(25).zone(Zone::named(zone).unwrap());
+        let clock = ManualClock::at(Micros::new(second * 1_000_000));
+        Ours::at(clock, [limit.into()])
+    }
+
+    proptest! {
+        /// `limit.capacity(25).refillIntervallyAligned(25, Duration.ofDays(1), midnight)` in a zone whose clock does not change.
+        #[test]
+        fn days_of_bucket4j_decide_alike(
+            requests in requests(1..=4),
+            (zone, midnight) in prop_oneof![
+                Just(("Asia/Kolkata", 1_699_986_600)),
+                Just(("America/Phoenix", 1_700_031_600)),
+                Just(("UTC", 1_700_006_400)),
+            ],
+        ) {
+            let ours = days_from(midnight, zone);
+            let mut bucket = Bucket(vec![Bandwidth::new(25, 25, DAY, Refill::Intervally)]);
+            assert_alike(&mut bucket, &ours, DAY, &requests)?;
+        }
+    }
+
+    /// The page says so: a day there has 24 hours. That of 29 October 2023 had 25 in Berlin.
+    #[test]
+    fn a_day_of_bucket4j_begins_at_midnight_until_the_clock_changes() {
+        let ours = days_from(1_698_530_400, "Europe/Berlin");
+        let mut bucket = Bucket(vec![Bandwidth::new(25, 25, DAY, Refill::Intervally)]);
+        let mut now = 0;
+        let mut later = |hours: u64| {
+            let time = Duration::from_secs(3_600 * hours);
+            now += micros(time);
+            ours.clock.advance(time);
+            (bucket.passes(now, 25), ours.passes(25))
+        };
+        assert_eq!(later(12), (true, true));
+        assert_eq!(later(12), (true, false));
+        assert_eq!(later(1), (false, true));
     }
 }
