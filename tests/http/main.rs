@@ -36,6 +36,7 @@ mod leaving;
 mod listed_addresses;
 mod lists;
 mod messages;
+mod migrating;
 mod missing_key;
 mod named_keys;
 mod names;

@@ -16,7 +16,7 @@ use tower_ratelimit::{Limiter, RateLimitLayer, TokenBucket};
 use crate::exchange::{Behind, Hello, ask, cost, get, get_of_cost, global, limit, limited_hello};
 
 /// Says which soft policies the request is over.
-async fn over(request: Request<()>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
+pub(crate) async fn over(request: Request<()>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
     let over = match request.extensions().get::<OverLimit>() {
         Some(over) => over
             .decision()
