@@ -516,7 +516,9 @@ fn the_limits_of_a_plan_of_a_key_and_of_an_override_bound_the_guarantees() {
     let limiter = Limiter::builder()
         .policy(org)
         .policy(low.guaranteed(Quota::per_minute(8)).ignore_plans())
-        .plans(plans, |key| key.starts_with("small").then_some("small"))
+        .plans(plans, |key| {
+            key.root().starts_with("small").then_some("small")
+        })
         .store(MemoryStore::new().clock(clock))
         .build_local()
         .unwrap();
