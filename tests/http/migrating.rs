@@ -24,7 +24,7 @@ struct Passed(HashMap<String, u32>);
 
 impl Passed {
     /// Returns whether one more request passes. If it does not, it is not counted.
-    fn one(&mut self, key: impl ToString, limit: u32) -> bool {
+    fn one(&mut self, key: &impl ToString, limit: u32) -> bool {
         let count = self.0.entry(key.to_string()).or_default();
         let passes = *count < limit;
         *count += u32::from(passes);
@@ -109,7 +109,7 @@ fn networks_of_express_rate_limit_are_counted_alike() {
         let ours = layer([Policy::new("all", window()).key(key)]);
         let prefix = (bits < 128).then_some(bits.into());
         assert_alike(option, &both, ours, &mut |request, passed| {
-            passed.one(network(peer(request), prefix), 3)
+            passed.one(&network(peer(request), prefix), 3)
         });
     }
 
@@ -126,7 +126,7 @@ fn networks_of_express_rate_limit_are_counted_alike() {
     assert_alike(option, &requests, ours, &mut |request, passed| {
         let is_login = request.uri().path() == "/login";
         let prefix = if is_login { 48 } else { 64 };
-        passed.one(network(peer(request), Some(prefix)), 3)
+        passed.one(&network(peer(request), Some(prefix)), 3)
     });
 }
 
@@ -176,7 +176,7 @@ fn proxies_that_express_trusts_are_trusted_alike() {
     for (option, key, trusts) in rows {
         let ours = layer([Policy::new("all", AnchoredWindow::per_minute(5)).key(key)]);
         assert_alike(option, &requests, ours, &mut |request, passed| {
-            passed.one(address(request, &trusts), 5)
+            passed.one(&address(request, &trusts), 5)
         });
     }
 }
@@ -199,7 +199,7 @@ fn mixed() -> Vec<Request<()>> {
 fn methods_of_tower_governor_and_actix_governor_are_limited_alike() {
     let ours = layer([by_address("writes", 2).when(|head| head.method() == "POST")]);
     assert_alike(".methods(..)", &mixed(), ours, &mut |request, passed| {
-        request.method() != Method::POST || passed.one(peer(request), 2)
+        request.method() != Method::POST || passed.one(&peer(request), 2)
     });
 }
 
@@ -211,7 +211,7 @@ fn requests_over_a_permissive_limit_of_actix_governor_are_marked_alike() {
     let mut counted = Passed::default();
     for client in [1, 1, 2, 1, 2, 2, 1, 2, 3] {
         let request = request(Method::GET, "/", &format!("203.0.113.{client}"));
-        let marked = if counted.one(client, 2) {
+        let marked = if counted.one(&client, 2) {
             "none"
         } else {
             "address"
@@ -231,7 +231,7 @@ fn is_listed(request: &Request<()>) -> bool {
 fn options_of_axum_governor_decide_alike() {
     // .quota_default(Quota::requests_per_minute(nz!(1)).burst(nz!(3)))
     let default = || by_address("default", 3);
-    let by_default = |request: &Request<()>, passed: &mut Passed| passed.one(peer(request), 3);
+    let by_default = |request: &Request<()>, passed: &mut Passed| passed.one(&peer(request), 3);
     let rows: [(&str, RateLimitLayerBuilder, Theirs); 8] = [
         (
             ".quota_for(Method::POST, ..)",
@@ -240,8 +240,8 @@ fn options_of_axum_governor_decide_alike() {
                 default().when(|head| head.method() != "POST"),
             ]),
             Box::new(|request, passed| match *request.method() {
-                Method::POST => passed.one(format!("POST {}", peer(request)), 5),
-                _ => passed.one(peer(request), 3),
+                Method::POST => passed.one(&format!("POST {}", peer(request)), 5),
+                _ => passed.one(&peer(request), 3),
             }),
         ),
         (
@@ -250,14 +250,14 @@ fn options_of_axum_governor_decide_alike() {
                 default(),
                 global("all", TokenBucket::per_minute(1).burst(7)),
             ]),
-            Box::new(move |request, passed| by_default(request, passed) && passed.one("all", 7)),
+            Box::new(move |request, passed| by_default(request, passed) && passed.one(&"all", 7)),
         ),
         (
             ".quotas(\"address\", PeerIp, [..])",
             layer([by_address("more", 4), by_address("fewer", 2)]),
             Box::new(|request, passed| {
                 let address = peer(request);
-                passed.one(format!("more {address}"), 4) && passed.one(address, 2)
+                passed.one(&format!("more {address}"), 4) && passed.one(&address, 2)
             }),
         ),
         (
@@ -267,7 +267,7 @@ fn options_of_axum_governor_decide_alike() {
                 is_listed(head).then(|| TokenBucket::per_minute(1).burst(9))
             })]),
             Box::new(|request, passed| {
-                passed.one(peer(request), if is_listed(request) { 9 } else { 3 })
+                passed.one(&peer(request), if is_listed(request) { 9 } else { 3 })
             }),
         ),
         (
@@ -314,7 +314,7 @@ fn a_request_that_the_stack_of_axum_governor_refuses_is_charged_to_no_limit_here
     let mut counted = Passed::default();
     let told = [1, 1, 1, 2, 2].map(|client| {
         let request = request(Method::GET, "/", &format!("203.0.113.{client}"));
-        let theirs = counted.one("all", 4) && counted.one(client, 2);
+        let theirs = counted.one(&"all", 4) && counted.one(&client, 2);
         (theirs, passed(&ask(&service, request)))
     });
     let both = [(true, true), (true, true), (false, false), (true, true)];

@@ -313,9 +313,10 @@ proptest! {
     /// greedy too.
     #[test]
     fn a_greedy_bandwidth_of_bucket4j_decides_alike(requests in requests(1..=4), is_simple: bool) {
-        let (limit, capacity, tokens, period) = match is_simple {
-            false => (TokenBucket::per_minute(10).burst(20), 20, 10, MINUTE),
-            true => (TokenBucket::per_second(100), 100, 100, Duration::from_secs(1)),
+        let (limit, capacity, tokens, period) = if is_simple {
+            (TokenBucket::per_second(100), 100, 100, Duration::from_secs(1))
+        } else {
+            (TokenBucket::per_minute(10).burst(20), 20, 10, MINUTE)
         };
         let mut bucket = Bucket(vec![Bandwidth::new(capacity, tokens, period, Refill::Greedy)]);
         assert_alike(&mut bucket, &Ours::new([limit.into()]), period, &requests)?;

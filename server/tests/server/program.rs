@@ -626,9 +626,9 @@ fn replay_tells_resets_as_they_are_worked_out_by_hand() {
 fn replay_tells_who_pays() {
     let text = "[policies.plan]\nquota = \"1/hour\"\nkey = \"api_key\"\n\
                 [policies.pool]\nquota = \"2/hour\"\nkey = \"global\"\n[first_of]\nspend = [\"plan\", \"pool\"]\n";
-    let requests: String = (0..4)
-        .map(|at| format!("{{\"t_us\":{at},\"key\":\"ann\"}}\n"))
-        .collect();
+    let requests = (0..4).fold(String::new(), |all, at| {
+        all + &format!("{{\"t_us\":{at},\"key\":\"ann\"}}\n")
+    });
     let (file, log) = (
         File::new("limits.toml", text),
         File::new("log.jsonl", &requests),
