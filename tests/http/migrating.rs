@@ -9,7 +9,7 @@ use http::{Method, Request};
 use tower::{Layer, service_fn};
 use tower_ratelimit::key::{self, Extractor, Forwarding, Proxies};
 use tower_ratelimit::middleware::RateLimitLayerBuilder;
-use tower_ratelimit::policy::Http;
+use tower_ratelimit::policy::{Http, OnMissingKey};
 use tower_ratelimit::{
     AnchoredWindow, ManualClock, MemoryStore, Policy, RateLimitLayer, TokenBucket,
 };
@@ -201,6 +201,81 @@ fn methods_of_tower_governor_and_actix_governor_are_limited_alike() {
     assert_alike(".methods(..)", &mixed(), ours, &mut |request, passed| {
         request.method() != Method::POST || passed.one(&peer(request), 2)
     });
+}
+
+/// The default key of `actix-limitation` is a cookie, and without it a request passes. `RateLimiter::scoped` is a limit of some routes.
+#[test]
+fn options_of_actix_limitation_decide_alike() {
+    let cookies = [
+        None,
+        Some("sid=a"),
+        Some("sid=b"),
+        Some("other=a"),
+        Some("x=1; sid=a"),
+    ];
+    let requests = ["/", "/api"].into_iter().flat_map(|path| {
+        cookies.map(|cookie| {
+            let mut request = request(Method::GET, path, "203.0.113.1");
+            if let Some(cookie) = cookie {
+                request
+                    .headers_mut()
+                    .insert("cookie", cookie.parse().unwrap());
+            }
+            request
+        })
+    });
+    let requests: Vec<_> = requests.collect();
+    let sid = |request: &Request<()>| {
+        let cookie = request.headers().get("cookie")?.to_str().ok()?;
+        let sid = cookie.split("; ").find_map(|one| one.strip_prefix("sid="));
+        sid.map(str::to_owned)
+    };
+    let by_cookie = || {
+        let policy = Policy::new("hourly", AnchoredWindow::per_hour(3)).key(key::cookie("sid"));
+        policy.on_missing_key(OnMissingKey::Skip)
+    };
+    let scoped = by_cookie().when(|head| head.path().starts_with("/api"));
+    assert_alike(
+        ".cookie_name(..)",
+        &requests,
+        layer([by_cookie()]),
+        &mut |request, passed| sid(request).is_none_or(|sid| passed.one(&sid, 3)),
+    );
+    assert_alike(
+        "scoped(..)",
+        &requests,
+        layer([scoped]),
+        &mut |request, passed| {
+            let is_scoped = request.uri().path().starts_with("/api");
+            !is_scoped || sid(request).is_none_or(|sid| passed.one(&sid, 3))
+        },
+    );
+}
+
+/// `PeerIpKeyExtractor` of `actix-governor` counts IPv6 clients by /56, and `whitelisted_keys` of an extractor are not counted.
+#[test]
+fn keys_of_actix_governor_are_counted_alike() {
+    let clients = [
+        "2001:db8:1:200::1",
+        "2001:db8:1:2ff::1",
+        "2001:db8:1:300::1",
+        "192.0.2.1",
+        "203.0.113.1",
+    ];
+    let requests: Vec<_> = clients.map(|it| request(Method::GET, "/", it)).into();
+    let key = key::client_ip().ipv6_prefix(56);
+    let policy = Policy::new("address", TokenBucket::per_minute(1).burst(2)).key(key);
+    let listed: IpAddr = "192.0.2.1".parse().unwrap();
+    let ours = layer([policy]).allow(key::client_ip().within(["192.0.2.1"]));
+    assert_alike(
+        "PeerIpKeyExtractor",
+        &requests,
+        ours,
+        &mut |request, passed| {
+            let peer = peer(request);
+            peer == listed || passed.one(&network(peer, Some(56)), 2)
+        },
+    );
 }
 
 /// `.permissive(true)` of `actix-governor`: a request over the limit passes, and finds the result among its extensions.
