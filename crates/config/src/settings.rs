@@ -556,12 +556,11 @@ fn check_parts(
     levels::check_guarantees(tables, (limiter, unkeyed_of(policies)), store)
 }
 
-/// Returns how many levels are above each policy that is below a root. A level follows the one above it.
+/// Returns the states of the levels above each policy that is below a root, the root first. A level follows the one above it.
 fn above(policies: &[ReadPolicy]) -> HashMap<String, Vec<String>> {
     let mut all: HashMap<String, Vec<String>> = HashMap::new();
     let rules = policies.iter().map(|policy| policy.keyed.as_ref());
     for (rule, next) in rules.clone().zip(rules.skip(1)) {
-        // Levels are declared from the root down.
         if next.above() == Some(rule.name()) {
             let mut above = all.get(rule.name()).cloned().unwrap_or_default();
             above.push(rule.original_name().to_owned());

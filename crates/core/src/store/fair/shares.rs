@@ -813,7 +813,7 @@ mod tests {
         shares
     }
 
-    /// Virtual time stood where the last request had left it: a debt that was paid since became a claim.
+    /// It is so at the moment of the amendment, and not at that of the last request.
     #[test]
     fn what_a_tenant_gets_back_is_its_claim_again_up_to_its_share_of_the_burst() {
         let scale = scale();
