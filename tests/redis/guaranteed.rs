@@ -851,6 +851,33 @@ async fn a_request_that_another_policy_denies_uses_no_guarantee() {
     assert_eq!(of_org.remaining(), 20 - 2 - 7);
 }
 
+/// It waited for the end of the window, as if what it asks for was kept for its siblings.
+#[tokio::test]
+async fn a_request_that_lengthens_a_block_waits_for_that_alone() {
+    let (server, clock) = (Server::start(&[]), ManualClock::new());
+    clock.set_micros(Micros::new(1_704_067_200_000_000));
+    let second = Duration::from_secs(1);
+    let penalty = Penalty::after(1, second).block(second);
+    let [org, low] = tree(10, 4);
+    let org = org.penalty(penalty.extended_by_refusals());
+    let store = store(&server).clock(clock.clone());
+    let backend = store.open(&[org.into(), low.into()]).unwrap();
+    let wait = async |name: &str, cost| {
+        let (org, team) = (team(name).root(), team(name));
+        let charges = [Charge::new(0, org, cost), Charge::new(1, team, cost)];
+        let outcomes = backend.decide(&charges).wait().await.unwrap();
+        let (_, of_org) = outcomes.iter().next().unwrap();
+        of_org.retry_after()
+    };
+    assert_eq!(wait("red", 1).await, None);
+    assert_eq!(wait("blue", 11).await, Some(second), "it begins");
+    clock.advance(second / 2);
+    assert_eq!(wait("blue", 1).await, Some(second));
+    clock.advance(second / 2);
+    let of_the_day = Some(86_399 * second);
+    assert_eq!(wait("blue", 9).await, of_the_day, "3 are kept for red");
+}
+
 /// In an outage, a node keeps its part of the guarantees by itself.
 #[tokio::test]
 async fn without_the_server_a_node_keeps_its_part() {

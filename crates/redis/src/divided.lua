@@ -9,7 +9,7 @@
 -- soft, and the weight and the field of the tenant, or the name of the child in place of the field, which is empty for none.
 -- Returns what `charge.lua` does, or `take.lua` for each request. If the limit is divided, or a part of it is kept for other children,
 -- `%`, the numbers of the share or of the claim and `|` come before the state; if the key was blocked before, and is blocked for longer
--- from now on, `5` comes in place of `2`.
+-- from now on, `5` comes in place of `2`, or `6` if the charge fits but for the block.
 local KEYS, ARGV = KEYS, ARGV
 local now, shortest = moment(ARGV[1])
 local purpose = ARGV[2]
@@ -185,7 +185,9 @@ local function decide(count, place, key)
       local noted, length = marking().penalize(blocking.marks, charge.penalty, now)
       blocking.changed = blocking.changed or noted
       if length then
-        verdict, charge.blocked = (charge.share or charge.claim) and not is_open and ';5;' or ';2;', string.format('%d', length)
+        local was_blocked = (charge.share or charge.claim) and not is_open
+        verdict = not was_blocked and ';2;' or charge.fits and ';6;' or ';5;'
+        charge.blocked = string.format('%d', length)
       end
     end
     if charged then

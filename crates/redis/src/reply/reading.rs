@@ -45,10 +45,10 @@ impl ScriptReply {
                 each.push(KeyReply {
                     charge,
                     at,
-                    fits: fits == "1",
+                    fits: matches!(fits, "1" | "6"),
                     is_passed: fits == "4",
-                    is_penalized: fits == "2" || fits == "5",
-                    was_blocked: fits == "5",
+                    is_penalized: matches!(fits, "2" | "5" | "6"),
+                    was_blocked: matches!(fits, "5" | "6"),
                     blocked,
                     own,
                     allotment,
