@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tower_ratelimit::algorithm::Limit;
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Backend, Charge, Store};
+use tower_ratelimit::store::{Amendment, Backend, Charge, Departure, Store};
 use tower_ratelimit::{Limiter, ManualClock, Micros, Policy, RedisStore, TokenBucket};
 
 use crate::scene::{MINUTE, ask, daily, every, keys, limiter, store, until};
@@ -220,6 +220,34 @@ async fn a_request_that_changes_nothing_leaves_no_key() {
     assert_eq!(keys(&server).len(), 9);
     limiter.unblock("ann").await.unwrap();
     assert!(keys(&server).is_empty(), "{:?}", keys(&server));
+}
+
+/// What has drained under the limit of the policy still counts under a slower one of a request: it was deleted.
+#[tokio::test]
+async fn a_verb_that_changes_nothing_forgets_nothing() {
+    let (server, clock) = (Server::start(&[]), ManualClock::new());
+    let start = Micros::new(1_704_067_200_000_000);
+    clock.set_micros(start);
+    let store = store(&server).clock(clock.clone());
+    let policy = Policy::new("bucket", TokenBucket::per_second(8));
+    let backend = store.open(&[policy.into()]).unwrap();
+    let charge = Charge::new(0, "ann".into_key(), 1);
+    let slow = charge.under(Limit::new(1, 1));
+    for nothing in [
+        Amendment::EndOverride,
+        Amendment::Unblock,
+        Amendment::Block(Micros::ZERO),
+        Amendment::GiveBack(Departure::at(start)),
+    ] {
+        let allowed = backend.decide(&[slow]).wait().await.unwrap();
+        assert!(allowed.is_allowed());
+        clock.advance(Duration::from_millis(200));
+        let amended = backend.amend(&[charge], nothing).wait().await;
+        amended.unwrap();
+        let denied = backend.decide(&[slow]).wait().await.unwrap();
+        assert!(!denied.is_allowed(), "{nothing:?}");
+        clock.advance(Duration::from_secs(1));
+    }
 }
 
 #[tokio::test]

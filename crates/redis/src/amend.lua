@@ -25,12 +25,13 @@ for index = 1, #KEYS do
     redis.call('DEL', key)
     state, found = (rule.load or load)(key), false
   end
+  -- What changes nothing is not written: what has drained under the limit of the policy may still count under a slower one of a request.
   -- Until the moment at which another limit is set, a debt drains under the limit before it.
   local changes = true
   if verb == 'refund' then
     rule.refund(state, now, amount, limit, a, b, c)
   elseif verb == 'take back' then
-    -- A window that has ended since has nothing to give back. What was used still counts under a slower limit.
+    -- A window that has ended since has nothing to give back.
     changes = now < departure
     if changes then
       rule.refund(state, now, amount, limit, a, b, c)
@@ -43,13 +44,15 @@ for index = 1, #KEYS do
     end
   elseif verb == 'give back' and rule.give_back then
     is_done = rule.give_back(state, now, amount, departure, limit, a, b, c)
+    changes = is_done
   elseif verb == 'release' and rule.release then
     rule.release(key, amount, departure)
     changes = false
-  elseif verb == 'block' and not (marks.block and marking.left(marks.block, now) >= amount) then
-    marks.block = {now, now + amount}
+  elseif verb == 'block' then
+    changes = amount > (marks.block and marking.left(marks.block, now) or 0)
+    marks.block = changes and {now, now + amount} or marks.block
   elseif verb == 'unblock' then
-    is_done = is_done or marks.block ~= nil
+    is_done, changes = is_done or marks.block ~= nil, marks.block or marks.offences
     marks.block, marks.offences = nil, nil
   elseif verb == 'refusals' then
     counting, changes = counting + marking.refusals(marks, now, amount), false
@@ -61,10 +64,12 @@ for index = 1, #KEYS do
     limit, a, b, c = ARGV[last - 3] + 0, ARGV[last - 2] + 0, ARGV[last - 1] + 0, ARGV[last] + 0
     marks.own = {now, now + amount, limit, a, b, c, policys = policys}
     longest = rule.present and policys
-  elseif verb == 'end override' and marks.own then
-    rule.refund(state, now, 0, limit, a, b, c)
-    longest = policys
-    marks.own = nil
+  elseif verb == 'end override' then
+    changes = marks.own
+    if changes then
+      rule.refund(state, now, 0, limit, a, b, c)
+      longest, marks.own = policys, nil
+    end
   end
   if changes and (found or marks.block or marks.own or marks.offences or marks.lease) then
     save(rule, key, state, not rule.save and words_of(state), marks, now, shortest, longest, limit, a, b, c)
