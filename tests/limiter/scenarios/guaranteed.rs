@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tower_ratelimit::factor::FactorCell;
 use tower_ratelimit::key::{IntoKey, Key};
-use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::limiter::{LimiterBuilder, Reservation};
 use tower_ratelimit::plan::{KeyLimits, Operations, Plan, Plans};
 use tower_ratelimit::policy::{Fair, Mode, OnAbandoned, Penalty, Rule};
 use tower_ratelimit::store::{Backend, Charge, Reply, Store};
@@ -69,6 +70,13 @@ fn take(limiter: &LocalLimiter, name: &str, most: u32) -> u32 {
         .count()
         .try_into()
         .unwrap()
+}
+
+/// Charges an estimate, and returns it for a settlement.
+fn reserve(limiter: &LocalLimiter, name: impl IntoKey, estimate: u32) -> Reservation {
+    let key = team(name);
+    let request = limiter.named([("org", key.root(), estimate), ("team", key, estimate)]);
+    request.unwrap().reserve().now()
 }
 
 fn of_org(decision: &Decision) -> &tower_ratelimit::Outcome {
@@ -385,6 +393,140 @@ fn what_a_reservation_that_is_dropped_settles_is_the_childs() {
     assert!(passes(&limiter, "blue", 4));
 }
 
+/// Its guarantee got back what the request had borrowed: a key that estimated too much had nearly two guarantees.
+#[test]
+fn an_estimate_that_was_borrowed_gives_nothing_back_to_the_guarantee() {
+    type Spend = fn(&LocalLimiter);
+    let all: [(&str, Spend); 7] = [
+        ("at its cost", |limiter| {
+            assert!(passes(limiter, "red", 30));
+            assert!(passes(limiter, "red", 1));
+        }),
+        ("borrowed", |limiter| {
+            assert!(passes(limiter, "red", 30));
+            reserve(limiter, "red", 30).settle(1);
+        }),
+        ("borrowed in two parts", |limiter| {
+            assert!(passes(limiter, "red", 28));
+            reserve(limiter, "red", 32).settle(3);
+        }),
+        ("guaranteed, while another borrows", |limiter| {
+            let of_guarantee = reserve(limiter, "red", 30);
+            assert!(passes(limiter, "red", 30));
+            of_guarantee.settle(1);
+        }),
+        ("refunded", |limiter| {
+            assert!(passes(limiter, "red", 30));
+            assert!(passes(limiter, "red", 30));
+            let charges = [("org", team("red").root(), 29), ("team", team("red"), 29)];
+            limiter.named(charges).unwrap().refund().now();
+        }),
+        ("settled for more, and refunded", |limiter| {
+            assert!(passes(limiter, "red", 30));
+            reserve(limiter, "red", 1).settle(30);
+            let charges = [("org", team("red").root(), 29), ("team", team("red"), 29)];
+            limiter.named(charges).unwrap().refund().now();
+        }),
+        ("cancelled", |limiter| {
+            assert!(passes(limiter, "red", 30));
+            reserve(limiter, "red", 29).cancel();
+            assert!(passes(limiter, "red", 1));
+        }),
+    ];
+    for (told, spend) in all {
+        let (limiter, _) = limiter(
+            TokenBucket::per_hour(100),
+            TokenBucket::per_hour(100),
+            Quota::per_hour(30),
+        );
+        assert!(passes(&limiter, "blue", 10), "{told}");
+        spend(&limiter);
+        for cost in [10, 10, 9] {
+            assert!(passes(&limiter, "green", cost), "{told}: {cost}");
+        }
+        assert!(!passes(&limiter, "red", 28), "{told}");
+        assert!(passes(&limiter, "blue", 20), "{told}");
+    }
+}
+
+/// The longer an estimate is held, the more of the guarantee has come back: no more than that.
+#[test]
+fn an_estimate_that_is_held_gives_back_no_more() {
+    for held in [0, 1, 600, 1_200, 1_800, 1_920] {
+        let left = [30, 1].map(|estimate| {
+            let (limiter, clock) = limiter(
+                TokenBucket::per_hour(100),
+                TokenBucket::per_hour(100),
+                Quota::per_hour(30),
+            );
+            clock.advance(Duration::from_secs(3_000));
+            assert!(passes(&limiter, "blue", 10));
+            assert!(passes(&limiter, "red", 30));
+            let held_back = reserve(&limiter, "red", estimate);
+            clock.advance(Duration::from_secs(held));
+            held_back.settle(1);
+            // All of the rest is blue's and green's, so that red has what is left of its guarantee.
+            assert!(passes(&limiter, "blue", 0));
+            assert!(passes(&limiter, "green", 0));
+            let rest = take(&limiter, "green", 100);
+            [rest, take(&limiter, "red", 100)]
+        });
+        assert_eq!(left[0], left[1], "{held} seconds");
+    }
+}
+
+/// What was borrowed is repaid for two periods at most: afterwards all that is given back is of the guarantee again.
+#[test]
+fn what_was_borrowed_long_ago_is_no_debt() {
+    let (limiter, clock) = limiter(
+        TokenBucket::per_second(100),
+        TokenBucket::per_second(100),
+        Quota::per_second(30),
+    );
+    assert!(passes(&limiter, "blue", 1));
+    assert!(passes(&limiter, "red", 70));
+    for _ in 0..5 {
+        clock.advance(SECOND / 2);
+        // The level above is in use all the time.
+        assert!(passes(&limiter, "blue", 49));
+        assert!(passes(&limiter, "red", 1));
+    }
+    for _ in 0..15 {
+        reserve(&limiter, "red", 10).settle(1);
+    }
+    while passes(&limiter, "blue", 1) {}
+    assert_eq!(take(&limiter, "red", 100), 14);
+}
+
+/// A sibling could take what is given back before it was kept for the key.
+#[test]
+fn what_is_given_back_is_kept_at_once() {
+    let (limiter, clock) = limiter(
+        FixedWindow::per_hour(20),
+        FixedWindow::per_hour(20),
+        Quota::per_hour(10),
+    );
+    for _ in 0..1_000 {
+        clock.advance(HOUR);
+        let of_blue = reserve(&limiter, "blue", 10);
+        assert!(of_blue.is_allowed());
+        let (begun, is_settled) = (Barrier::new(2), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                begun.wait();
+                while !is_settled.load(Ordering::Relaxed) {
+                    let _ = passes(&limiter, "red", 1);
+                }
+            });
+            begun.wait();
+            while passes(&limiter, "red", 1) {}
+            of_blue.settle(0);
+            is_settled.store(true, Ordering::Relaxed);
+        });
+        assert!(passes(&limiter, "blue", 10));
+    }
+}
+
 #[test]
 fn a_request_that_another_policy_denies_uses_no_guarantee() {
     let (builder, _) = builder(
@@ -651,8 +793,9 @@ fn children_and_keys_that_are_invented_take_no_room() {
 /// What a test knows of a child, by the definitions alone.
 #[derive(Default)]
 struct Known {
-    /// The units that it had, each with its moment.
+    /// The units that it had, each with its moment: estimates, until they are settled.
     had: Vec<(u64, u32)>,
+    has_given_back: bool,
     asked: Option<u64>,
     /// Since when it has asked in each period.
     active_since: Option<u64>,
@@ -663,12 +806,21 @@ struct Request {
     after: u64,
     name: u64,
     cost: u32,
+    /// What it really costs, if that is known later, and after how many further requests.
+    settled: Option<(u32, usize)>,
 }
 
 fn requests() -> impl Strategy<Value = Vec<Request>> {
     let after = prop_oneof![3 => 0..30_000_u64, 2 => 0..400_000_u64, 1 => 0..3_000_000_u64];
-    let request = (after, 0..5_u64, prop_oneof![4 => Just(1), 1 => 0..6_u32]);
-    let request = request.prop_map(|(after, name, cost)| Request { after, name, cost });
+    let cost = || prop_oneof![4 => Just(1), 1 => 0..6_u32];
+    let settled = proptest::option::of((cost(), 0..6_usize));
+    let request =
+        (after, 0..5_u64, cost(), settled).prop_map(|(after, name, cost, settled)| Request {
+            after,
+            name,
+            cost,
+            settled,
+        });
     proptest::collection::vec(request, 1..300)
 }
 
@@ -683,27 +835,43 @@ fn orgs() -> impl Strategy<Value = Algorithm> {
 
 proptest! {
     /// A child that asked within the last period, and whose guarantee is back, is not refused below it; the guarantee of one that
-    /// comes back is back within a period; and all children together never have more than the level above.
+    /// comes back is back within a period; and all children together never have more than the level above. So it is, too, if requests are
+    /// settled later, for less than they have estimated. If they exceed their estimates, the level above still grants no more by itself.
     #[test]
     fn who_asks_is_not_refused_below_its_guarantee(
-        org in orgs(), guaranteed in 1..5_u32, requests in requests(),
+        org in orgs(), guaranteed in 1..5_u32, requests in requests(), exceeds: bool,
     ) {
         // Five children: all guarantees fit in the limit. A guarantee in a bucket is its part of the burst.
         let burst = org.limit().unwrap();
         let at_once = guaranteed * burst.min(20) / 20;
         prop_assume!(at_once >= 1);
         let (limiter, clock) = limiter(org, TokenBucket::per_second(100), Quota::per_second(guaranteed));
+        // The level above by itself.
+        let alone = Limiter::builder().policy(Policy::new("org", org));
+        let alone = alone.store(MemoryStore::new().clock(clock.clone())).build_local().unwrap();
+        let is_window = matches!(org, Algorithm::FixedWindow(_));
         let mut now = START;
         let mut known: HashMap<u64, Known> = HashMap::new();
-        let mut all: Vec<(u64, u32)> = Vec::new();
-        for Request { after, name, cost } in requests {
+        let mut held: Vec<(usize, u64, usize, u32, u64, [Reservation; 2])> = Vec::new();
+        for (step, Request { after, name, cost, settled }) in requests.into_iter().enumerate() {
             now += after;
             clock.set_micros(Micros::new(now));
-            let allowed = passes(&limiter, name, cost);
+            for (_, name, place, real, until, both) in held.extract_if(.., |(due, ..)| *due <= step) {
+                let child: &mut Known = known.get_mut(&name).unwrap();
+                let units = &mut child.had[place].1;
+                if real > *units || now < until {
+                    child.has_given_back |= real < *units;
+                    *units = real;
+                }
+                let _ = both.map(|it| it.settle(real));
+            }
+            let reserved = reserve(&limiter, name, cost);
+            let allowed = reserved.is_allowed();
             let child = known.entry(name).or_default();
             let window = |at: u64| at / 1_000_000;
-            let is_window = matches!(org, Algorithm::FixedWindow(_));
-            let since_ago = |at: u64| if is_window { window(at) == window(now) } else { now - at < 1_000_000 };
+            // What it has borrowed in two periods before is repaid first.
+            let periods = if child.has_given_back { 3_000_000 } else { 1_000_000 };
+            let since_ago = |at: u64| if is_window { window(at) == window(now) } else { now - at < periods };
             let used: u32 = child.had.iter().filter(|(at, _)| since_ago(*at)).map(|(_, units)| units).sum();
             let lapsed = child.asked.is_none_or(|asked| now - asked >= 1_000_000);
             let since = child.active_since.filter(|_| !lapsed);
@@ -713,16 +881,25 @@ proptest! {
             let is_back = since.is_some_and(|since| {
                 if is_window { window(since) < window(now) } else { now - since >= 1_000_000 }
             });
-            if is_back && used + cost <= at_once {
+            if is_back && !exceeds && used + cost <= at_once {
                 prop_assert!(allowed, "{name} has had {used} of {at_once} and asks for {cost} under {org}");
             }
             if allowed {
+                let above = alone.named([("org", "acme", cost)]).unwrap().reserve().now();
+                prop_assert!(above.is_allowed(), "{cost} under {org}");
+                let until = now + u64::try_from(of_org(above.decision()).reset_after().as_micros()).unwrap();
                 child.had.push((now, cost));
-                all.push((now, cost));
+                let (real, later) = settled.unwrap_or((cost, 0));
+                let real = if exceeds { real } else { real.min(cost) };
+                held.push((step + 1 + later, name, child.had.len() - 1, real, until, [reserved, above]));
             }
-            let in_last: u32 = all.iter().filter(|(at, _)| since_ago(*at)).map(|(_, units)| units).sum();
-            let most = if is_window { 20 } else { burst + 20 };
-            prop_assert!(in_last <= most);
+            let has_given_back = known.values().any(|child| child.has_given_back);
+            if !exceeds && (is_window || !has_given_back) {
+                let had = known.values().flat_map(|child| &child.had);
+                let in_last: u32 = had.filter(|(at, _)| since_ago(*at)).map(|(_, units)| units).sum();
+                let most = if is_window { 20 } else { burst + 20 };
+                prop_assert!(in_last <= most);
+            }
         }
     }
 
@@ -735,18 +912,27 @@ proptest! {
         prop_assume!(at_once >= 1);
         let (limiter, clock) = limiter(org, TokenBucket::per_second(100), Quota::per_second(guaranteed));
         let mut now = START;
+        let mut held: Vec<(usize, u32, Reservation)> = Vec::new();
         for name in 0..5_u64 {
             prop_assert!(passes(&limiter, name, 0));
         }
-        for Request { after, name, cost } in requests {
+        for (step, Request { after, name, cost, settled }) in requests.into_iter().enumerate() {
             // All stay active.
             now += after.min(100_000);
             clock.set_micros(Micros::new(now));
             for name in 0..5_u64 {
                 prop_assert!(passes(&limiter, name, 0));
             }
-            passes(&limiter, name, cost);
-            passes(&limiter, 4_u64, 7);
+            for (_, real, it) in held.extract_if(.., |(due, ..)| *due <= step) {
+                it.settle(real);
+            }
+            let of_hog = reserve(&limiter, 4_u64, 7);
+            let (real, later) = settled.map_or((cost, 0), |(real, later)| (real.min(cost), later));
+            held.push((step + 1 + later, real, reserve(&limiter, name, cost)));
+            held.push((step + 1 + later, 7 - cost, of_hog));
+        }
+        for (_, real, it) in held {
+            it.settle(real);
         }
         // A hog has asked for all; what each other child has not used in the last second is still there.
         clock.set_micros(Micros::new(now + 900_000));
@@ -770,11 +956,12 @@ proptest! {
         prop_assume!(guaranteed * org.limit().unwrap().min(20) >= 20);
         let (limiter, clock) = limiter(org, TokenBucket::per_second(100), Quota::per_second(guaranteed));
         let mut now = START;
-        for Request { after, name, cost } in requests {
+        for Request { after, name, cost, settled } in requests {
             now += after;
             clock.set_micros(Micros::new(now));
-            let decision = ask(&limiter, name, cost);
-            let remaining = of_org(&decision).remaining();
+            let reserved = reserve(&limiter, name, cost);
+            let decision = reserved.decision();
+            let remaining = of_org(decision).remaining();
             let peek = |cost: u32| {
                 let key = team(name);
                 limiter.named([("org", key.root(), cost), ("team", key, cost)]).unwrap().peek().now().is_allowed()
@@ -788,6 +975,7 @@ proptest! {
                 clock.set_micros(Micros::new(now));
                 prop_assert!(passes(&limiter, name, cost), "{cost} after {wait:?} under {org}");
             }
+            reserved.settle(settled.map_or(cost, |(real, _)| real.min(cost)));
         }
     }
 }

@@ -1,6 +1,6 @@
 -- The rule of `children.rs`, function by function, for the children of one key. They are one text, since a decision looks at all of
 -- them: the latest moment, and behind a `;` each child: its name, when it has last asked, what it has used of its guarantee, and what
--- is backed. `*` is the name of all that are not told apart.
+-- is backed. If a part of its debt was forgotten, that follows under the same name. `*` is the name of all that are not told apart.
 -- Amounts have too many parts for one number. Each is whole units, microseconds of the period of one more, and parts of a microsecond.
 local children = {}
 local MOST, FINE = 256, 65536
@@ -93,7 +93,13 @@ function children.load(key)
       child.seen = numbers[1] + 0
       child.used = {numbers[2] + 0, numbers[3] + 0, numbers[4] + 0}
       child.backed = {numbers[5] + 0, numbers[6] + 0, numbers[7] + 0}
-      it.each[#it.each + 1] = child
+      child.forgotten = {NOTHING, NOTHING}
+      local last = it.each[#it.each]
+      if last and last.name == child.name then
+        last.forgotten = {child.used, child.backed}
+      else
+        it.each[#it.each + 1] = child
+      end
     end
   end
   if not from then
@@ -110,9 +116,15 @@ function children.save(it, scale, shortest)
     return
   end
   local texts = {string.format('%d', it.at)}
-  for index, child in ipairs(it.each) do
-    local used, backed = child.used, child.backed
-    texts[index + 1] = string.format('%s %d %d %d %d %d %d %d', child.name, child.seen, used[1], used[2], used[3], backed[1], backed[2], backed[3])
+  local function add(child, first, second)
+    texts[#texts + 1] = string.format('%s %d %d %d %d %d %d %d', child.name, child.seen, first[1], first[2], first[3], second[1], second[2], second[3])
+  end
+  for _, child in ipairs(it.each) do
+    add(child, child.used, child.backed)
+    local latest, older = child.forgotten[1], child.forgotten[2]
+    if children.is_less(NOTHING, latest) or children.is_less(NOTHING, older) then
+      add(child, latest, older)
+    end
   end
   local ttl = math.max(math.ceil(scale.period / 1000) + 1, shortest)
   redis.call('SET', it.key, table.concat(texts, ';'), 'PX', string.format('%d', ttl))
@@ -123,9 +135,20 @@ function children.rest(child, most, scale)
 end
 
 function children.forget_debt(child, most, scale)
-  if not scale.is_window then
-    child.used = children.least(child.used, most)
+  if not scale.is_window and children.is_less(most, child.used) then
+    local forgotten = children.plus(child.forgotten[1], children.minus(child.used, most, scale), scale)
+    child.forgotten[1], child.used = children.least(forgotten, {4294967295, 0, 0}), most
   end
+end
+
+-- Takes what is given back off what was forgotten, the older part first, and returns what is left of it.
+function children.repay(child, amount, scale)
+  for place = 2, 1, -1 do
+    local repaid = children.least(amount, child.forgotten[place])
+    child.forgotten[place] = children.minus(child.forgotten[place], repaid, scale)
+    amount = children.minus(amount, repaid, scale)
+  end
+  return amount
 end
 
 -- Brings all children to this moment, and forgets those that are idle.
@@ -145,9 +168,12 @@ function children.advance(it, now, scale)
     return
   end
   local most, grown = children.most(scale, #kept), children.grown(scale, rate, passed)
-  local is_new = scale.is_window and math.floor(now / scale.period) > math.floor(before / scale.period)
+  local periods = math.floor(now / scale.period) - math.floor(before / scale.period)
   for _, child in ipairs(kept) do
-    if is_new then
+    if periods > 0 then
+      child.forgotten = {NOTHING, periods == 1 and child.forgotten[1] or NOTHING}
+    end
+    if scale.is_window and periods > 0 then
       child.used, child.backed = NOTHING, most
     elseif not scale.is_window then
       child.used = children.minus(child.used, grown, scale)
@@ -175,7 +201,7 @@ function children.find(it, name, scale)
     child = children.known(it, name)
   end
   if not child then
-    child = {name = name, used = NOTHING, backed = NOTHING}
+    child = {name = name, used = NOTHING, backed = NOTHING, forgotten = {NOTHING, NOTHING}}
     it.each[#it.each + 1] = child
   end
   child.seen = it.at
@@ -247,11 +273,12 @@ function children.use_up(it, name, units, now, scale)
   children.charge(it, children.find(it, name, scale), units, scale)
 end
 
--- Gives units back to a child. They are there again, so they are backed.
+-- Gives units back to a child. Those of its guarantee are there again, so they are backed; what it had borrowed is nobody's.
 function children.give_back(it, name, units, now, scale)
   children.advance(it, now, scale)
-  local child, amount = children.known(it, name) or children.known(it, '*'), {units, 0, 0}
+  local child = children.known(it, name) or children.known(it, '*')
   if child then
+    local amount = children.repay(child, {units, 0, 0}, scale)
     child.used = children.minus(child.used, amount, scale)
     local rest = children.rest(child, children.most(scale, #it.each), scale)
     child.backed = children.least(children.plus(child.backed, amount, scale), rest)

@@ -9,6 +9,9 @@
 //! - The rest passes if the level above has the cost beside what is backed for the siblings.
 //! - More than the rest is borrowed: it passes if the level above has the cost beside the rests of the siblings.
 //!
+//! What a child has borrowed of a bucket is not held against it: the debt is forgotten. Units that are given back repay first what was
+//! forgotten, so that a request never gives its guarantee more than it has taken of it.
+//!
 //! `children.lua` is the same rule for Redis: what changes here has to change there. Items and snapshots have the children as
 //! [words](Children::words), which stay the same from version to version.
 //!
@@ -153,6 +156,8 @@ struct Child {
     /// What it has used of its guarantee: in a window all that it has used.
     used: u128,
     backed: u128,
+    /// What it has used of a bucket beyond its guarantee, in this period and in the one before.
+    forgotten: [u128; 2],
 }
 
 impl Child {
@@ -166,27 +171,28 @@ impl Child {
             seen: Micros::new(seen),
             used: amount(used_high, used_low),
             backed,
+            forgotten: [0, 0],
         })
     }
 
+    /// Returns its words, and a second time its name with what was forgotten, if anything was.
+    fn words(&self) -> impl Iterator<Item = u64> {
+        let own = self.words_of([self.used, self.backed]);
+        let is_any = self.forgotten != [0, 0];
+        let forgotten = is_any.then(|| self.words_of(self.forgotten));
+        own.into_iter().chain(forgotten.into_iter().flatten())
+    }
+
     /// An amount is two words, of which the first is the higher one.
-    fn words(&self) -> [u64; WORDS] {
+    fn words_of(&self, amounts: [u128; 2]) -> [u64; WORDS] {
         let halves = |amount: u128| {
             let bytes = amount.to_be_bytes();
             let (halves, _) = bytes.as_chunks();
             [halves[0], halves[1]].map(u64::from_be_bytes)
         };
-        let ([used_high, used_low], [backed_high, backed_low]) =
-            (halves(self.used), halves(self.backed));
+        let [[high, low], [second_high, second_low]] = amounts.map(halves);
         let seen = self.seen.get();
-        [
-            self.name,
-            seen,
-            used_high,
-            used_low,
-            backed_high,
-            backed_low,
-        ]
+        [self.name, seen, high, low, second_high, second_low]
     }
 
     fn rest(&self, most: u128) -> u128 {
@@ -195,9 +201,20 @@ impl Child {
 
     /// What it has borrowed of a bucket is not held against it.
     fn forget_debt(&mut self, most: u128, scale: &Scale) {
-        if !scale.is_window {
-            self.used = self.used.min(most);
+        if !scale.is_window && self.used > most {
+            let forgotten = self.forgotten[0].saturating_add(self.used - most);
+            self.forgotten[0] = forgotten.min(scale.parts(u32::MAX));
+            self.used = most;
         }
+    }
+
+    /// Takes what is given back off what was forgotten, the older part first, and returns what is left of it.
+    fn repay(&mut self, parts: u128) -> u128 {
+        self.forgotten.iter_mut().rev().fold(parts, |left, debt| {
+            let repaid = left.min(*debt);
+            *debt -= repaid;
+            left - repaid
+        })
     }
 }
 
@@ -322,10 +339,18 @@ impl Children {
         let Some((&at, words)) = words.split_first() else {
             return Some(Self::default());
         };
-        let (each, rest) = words.as_chunks();
+        let (records, rest) = words.as_chunks();
+        let mut each: Vec<Child> = Vec::new();
+        for words in records {
+            let child = Child::read(*words)?;
+            match each.last_mut() {
+                Some(last) if last.name == child.name => {
+                    last.forgotten = [child.used, child.backed];
+                }
+                _ => each.push(child),
+            }
+        }
         let is_possible = rest.is_empty() && (1..=MOST).contains(&each.len());
-        let each = each.iter().map(|words| Child::read(*words));
-        let each = each.collect::<Option<Vec<_>>>()?;
         is_possible.then_some(Self {
             at: Micros::new(at),
             each,
@@ -333,7 +358,7 @@ impl Children {
     }
 
     /// Returns them as words: the latest moment, and for each child its name, when it has last asked, what it has used of its
-    /// guarantee, and what is backed. No children are no words.
+    /// guarantee, and what is backed. If a part of its debt was forgotten, that follows under the same name. No children are no words.
     pub(in crate::store) fn words(&self) -> Vec<u64> {
         let at = (!self.each.is_empty()).then_some(self.at.get());
         let each = self.each.iter().flat_map(Child::words);
@@ -422,7 +447,7 @@ impl Children {
         self.charge(place, units, scaled.0);
     }
 
-    /// Gives units back to a child. They are there again, so they are backed.
+    /// Gives units back to a child. Those of its guarantee are there again, so they are backed; what it had borrowed is nobody's.
     pub(in crate::store) fn give_back(
         &mut self,
         name: u64,
@@ -433,7 +458,8 @@ impl Children {
         self.advance(now, scale);
         let most = scale.most(self.each.len());
         if let Some(place) = self.place_of(name) {
-            let (child, parts) = (&mut self.each[place], scale.parts(units));
+            let child = &mut self.each[place];
+            let parts = child.repay(scale.parts(units));
             child.used = child.used.saturating_sub(parts);
             child.backed = (child.backed + parts).min(child.rest(most));
         }
@@ -457,6 +483,7 @@ impl Children {
                     seen: self.at,
                     used: 0,
                     backed: 0,
+                    forgotten: [0, 0],
                 });
                 self.each.len() - 1
             })
@@ -478,9 +505,14 @@ impl Children {
         let grown = scale.rate_of_each(self.each.len()) * passed;
         self.each.retain(|child| !is_idle(child, now, scale.period));
         let most = scale.most(self.each.len());
-        let is_new = scale.is_window && scale.window(now) > scale.window(before);
+        let periods = scale.window(now).saturating_sub(scale.window(before));
         for child in &mut self.each {
-            if is_new {
+            child.forgotten = match (periods, child.forgotten) {
+                (0, both) => both,
+                (1, [latest, _]) => [0, latest],
+                _ => [0, 0],
+            };
+            if scale.is_window && periods > 0 {
                 (child.used, child.backed) = (0, most);
             } else if !scale.is_window {
                 child.used = child.used.saturating_sub(grown);
@@ -527,6 +559,40 @@ mod tests {
         assert!(Children::read(&[]).unwrap().each.is_empty());
     }
 
+    #[test]
+    fn what_was_forgotten_follows_under_the_same_name_for_two_periods() {
+        let scale = Scale::of(&TokenBucket::per_second(10).into(), 3).unwrap();
+        let unit = 1_000_000 * 65_536;
+        let mut children = Children::default();
+        for (name, cost) in [(7, 5), (8, 3), (9, 4)] {
+            let (place, _) = children.ask(Some(name), (Micros::new(1), 10), (&scale, MOST));
+            children.charge(place.unwrap(), cost, &scale);
+        }
+        let words = [
+            &[1][..],
+            &[7, 1, 0, 3 * unit, 0, 0],
+            &[7, 1, 0, 2 * unit, 0, 0],
+            &[8, 1, 0, 3 * unit, 0, 0],
+            &[9, 1, 0, 3 * unit, 0, 0],
+            &[9, 1, 0, unit, 0, 0],
+        ];
+        assert_eq!(children.words(), words.concat());
+        let mut children = Children::read(&words.concat()).unwrap();
+        assert_eq!(children.words(), words.concat());
+        let mut forgotten = |units, at| {
+            children.use_up(7, 1, Micros::new(at), (&scale, MOST));
+            children.give_back(7, units, Micros::new(at), &scale);
+            children.each[0]
+                .forgotten
+                .map(|parts| parts / u128::from(unit))
+        };
+        assert_eq!(forgotten(0, 2), [2, 0], "all but a part of the last unit");
+        assert_eq!(forgotten(0, 1_000_000), [0, 2]);
+        assert_eq!(forgotten(1, 1_000_000), [0, 1]);
+        assert_eq!(forgotten(0, 1_999_999), [0, 1]);
+        assert_eq!(forgotten(0, 2_000_000), [0, 0]);
+    }
+
     /// What an item holds may be anything.
     #[test]
     fn words_that_no_rule_writes_are_not_read() {
@@ -535,7 +601,10 @@ mod tests {
         for len in 1..words.len() {
             assert_eq!(Children::read(&words[..len]).is_some(), len == 7, "{len}");
         }
-        let many = |count| [&[1][..], &[0; WORDS].repeat(count)].concat();
+        let many = |count| {
+            let each = (0..count as u64).flat_map(|name| [name, 0, 0, 0, 0, 0]);
+            [1].into_iter().chain(each).collect::<Vec<_>>()
+        };
         assert!(Children::read(&many(MOST)).is_some());
         assert!(Children::read(&many(MOST + 1)).is_none());
         let mut backed = words.clone();
@@ -550,6 +619,7 @@ mod tests {
             seen: Micros::new(u64::MAX),
             used: u128::MAX,
             backed: MOST_PARTS,
+            forgotten: [u128::MAX, MOST_PARTS],
         };
         let mut all = vec![u64::MAX];
         for name in 0..MOST as u64 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::driver::{Decision, Part, Purpose};
 use super::fair::{Division, SlotDivision};
-use super::guarantee::Guarantee;
+use super::guarantee::Siblings;
 use super::known::{self, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
@@ -180,10 +180,16 @@ impl MemoryBackend {
                 let slots = (charge.slot, charge.cost);
                 division.give_back(probe.fingerprint, tenant, slots, self.clock.now());
             }
-            if opened.amend_at_once(charge, probe, amendment, &self.clock) {
-                if self.has_divisions {
-                    self.amend_children(charge, charges, amendment);
+            // They are locked before the state changes, as in a decision: no sibling asks between the two changes.
+            let mut siblings = self.siblings(opened, probe, charges);
+            let mut children_follow = || {
+                if let Some(siblings) = &mut siblings {
+                    let units = (charge.cost, self.clock.now());
+                    siblings.amend(units, opened.limit_of(charge), amendment);
                 }
+            };
+            if opened.amend_at_once(charge, probe, amendment, &self.clock) {
+                children_follow();
                 continue;
             }
             let limit = opened.limit_of(charge);
@@ -194,8 +200,8 @@ impl MemoryBackend {
             {
                 follow(division, probe.fingerprint);
             }
-            if of_key && self.has_divisions {
-                self.amend_children(charge, charges, amendment);
+            if of_key {
+                children_follow();
             }
             answer = amendment.and(answer, of_key);
         }
@@ -506,9 +512,7 @@ impl MemoryBackend {
                     let tenant = self.fingerprint(&charge.key);
                     let seat = division.seat(probe.fingerprint, (tenant, charge.weight));
                     decision.add_for(tenant, seat, part);
-                } else if let Some(guarantee) = &opened.guarantee {
-                    let child = self.child_of(guarantee, charges);
-                    let siblings = guarantee.siblings((probe.fingerprint, child), &opened.first);
+                } else if let Some(siblings) = self.siblings(opened, probe, charges) {
                     decision.add_beside(siblings, part);
                 } else {
                     decision.add(part);
@@ -518,27 +522,18 @@ impl MemoryBackend {
         true
     }
 
-    /// Returns the key of the policy below, if the request is charged there.
-    fn child_of(&self, guarantee: &Guarantee, charges: &[Charge]) -> Option<u64> {
+    /// Locks the children of a key, if its policy guarantees anything to those of the policy below.
+    fn siblings<'a>(
+        &self,
+        opened: &'a Opened,
+        root: Probe,
+        charges: &[Charge],
+    ) -> Option<Siblings<'a>> {
+        let guarantee = opened.guarantee.as_ref()?;
         let mut charges = charges.iter();
-        let of_child = charges.find(|charge| charge.policy == guarantee.child)?;
-        Some(self.fingerprint(&of_child.key))
-    }
-
-    /// Follows an amendment that was made, if the policy guarantees anything.
-    fn amend_children(&self, charge: &Charge, charges: &[Charge], amendment: Amendment) {
-        let Some(opened) = self.policies.get(charge.policy) else {
-            return;
-        };
-        if let Some(guarantee) = &opened.guarantee
-            && !amendment.is_of_blocks()
-        {
-            let limit = opened.limit_of(charge).unwrap_or(opened.first);
-            let child = self.child_of(guarantee, charges);
-            let units = (charge.cost, self.clock.now());
-            let key = (self.fingerprint(&charge.key), child);
-            guarantee.amend(key, units, (&limit, amendment));
-        }
+        let of_child = charges.find(|charge| charge.policy == guarantee.child);
+        let child = of_child.map(|charge| self.fingerprint(&charge.key));
+        Some(guarantee.siblings((root.fingerprint, child), &opened.first))
     }
 
     /// Returns whether the request of this charge holds slots.

@@ -141,37 +141,6 @@ impl Guarantee {
             asked: None,
         }
     }
-
-    /// Follows an amendment of the state of a key, which has this limit.
-    pub(super) fn amend(
-        &self,
-        (root, child): (u64, Option<u64>),
-        (units, now): (u32, Micros),
-        (limit, amendment): (&Algorithm, Amendment),
-    ) {
-        let mut siblings = self.siblings((root, child), limit);
-        let Some(scale) = Scale::of(limit, self.units) else {
-            return;
-        };
-        match Following::of(amendment, now) {
-            Some(Following::UseUp) => {
-                if let Some(child) = child {
-                    siblings.with_children((now, scale), |children, room| {
-                        children.use_up(child, units, now, (&scale, room));
-                    });
-                }
-            }
-            Some(Following::GiveBack) => {
-                if let (Some(child), Some(_)) = (child, siblings.place) {
-                    siblings.with_children((now, scale), |children, _| {
-                        children.give_back(child, units, now, &scale);
-                    });
-                }
-            }
-            Some(Following::Forget) => siblings.forget(),
-            None => {}
-        }
-    }
 }
 
 impl Siblings<'_> {
@@ -207,6 +176,33 @@ impl Siblings<'_> {
         move |cost| match asked {
             Some(Asked { allowance, .. }) => (allowance.beside(cost), allowance.granted()),
             None => (0, left),
+        }
+    }
+
+    /// Follows an amendment of the state of the key, which may have a limit of its own.
+    pub(super) fn amend(
+        &mut self,
+        (units, now): (u32, Micros),
+        limit: Option<Algorithm>,
+        amendment: Amendment,
+    ) {
+        let limit = limit.unwrap_or(*self.first);
+        let Some(scale) = Scale::of(&limit, self.units) else {
+            return;
+        };
+        match (Following::of(amendment, now), self.child) {
+            (Some(Following::UseUp), Some(child)) => {
+                self.with_children((now, scale), |children, room| {
+                    children.use_up(child, units, now, (&scale, room));
+                });
+            }
+            (Some(Following::GiveBack), Some(child)) if self.place.is_some() => {
+                self.with_children((now, scale), |children, _| {
+                    children.give_back(child, units, now, &scale);
+                });
+            }
+            (Some(Following::Forget), _) => self.forget(),
+            _ => {}
         }
     }
 
@@ -309,7 +305,9 @@ mod tests {
         }
         assert_eq!(children(), 3);
         let later = (1, Micros::new(5_000_000));
-        guarantee.amend((16, Some(1)), later, (&limit, Amendment::Refund));
+        let mut siblings = guarantee.siblings((16, Some(1)), &limit);
+        siblings.amend(later, None, Amendment::Refund);
+        drop(siblings);
         assert_eq!(
             children(),
             families.shards[0].lock().unwrap().each[0].1.len()
