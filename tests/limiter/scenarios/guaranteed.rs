@@ -788,6 +788,25 @@ fn children_and_keys_that_are_invented_take_no_room() {
     assert!(passed.count() <= 10);
 }
 
+/// All children of a key are in one of sixteen parts of the store: of 64 keys, four children were told apart.
+#[test]
+fn a_small_store_tells_the_children_of_one_key_apart() {
+    let low = Policy::new("team", FixedWindow::per_minute(40)).below("org");
+    let limiter = Limiter::builder()
+        .policy(Policy::new("org", FixedWindow::per_minute(40)))
+        .policy(low.guaranteed(Quota::per_minute(2)))
+        .store(MemoryStore::new().max_keys(64))
+        .build_local()
+        .unwrap();
+    for name in 0..20_u64 {
+        assert!(passes(&limiter, name, 1));
+    }
+    assert_eq!((0..20).filter(|_| passes(&limiter, 0_u64, 1)).count(), 1);
+    for name in 1..20_u64 {
+        assert!(passes(&limiter, name, 1), "{name}");
+    }
+}
+
 // The laws.
 
 /// What a test knows of a child, by the definitions alone.

@@ -23,7 +23,7 @@ use crate::clock::Micros;
 use crate::quota::LONGEST;
 
 /// The most children of a key that are told apart.
-const MOST: usize = 256;
+pub(in crate::store) const MOST: usize = 256;
 
 /// The name of all children together that are not told apart.
 const OTHERS: u64 = 0;

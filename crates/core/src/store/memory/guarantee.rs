@@ -11,7 +11,7 @@ use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::Outcome;
 use crate::store::Amendment;
-use crate::store::guarantee::children::{Children, Scale};
+use crate::store::guarantee::children::{Children, MOST, Scale};
 use crate::store::guarantee::{Allowance, Following};
 use crate::store::hashed::Hashed;
 
@@ -76,7 +76,8 @@ impl Families {
     pub(super) fn new(max_keys: usize) -> Self {
         Self {
             shards: Default::default(),
-            most: max_keys.div_ceil(SHARDS),
+            // At least those of one key.
+            most: max_keys.div_ceil(SHARDS).max(max_keys.min(MOST)),
         }
     }
 
