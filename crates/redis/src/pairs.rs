@@ -201,8 +201,7 @@ impl Entry {
 
 impl LastAnswer {
     /// Returns a denial at a later moment, with a wait of at least this that is not shorter than the server's, or `None` if the server has
-    /// to be asked: because its wait is not known, or can be longer by far. The wait of a tenant is enough if nobody else asks, as the
-    /// server's is.
+    /// to be asked: because its wait is not known, or can be longer by far. The wait of a tenant is enough if nobody else asks.
     fn denial(
         &self,
         (cost, counted, later): (u32, &OpenedPolicy, Micros),

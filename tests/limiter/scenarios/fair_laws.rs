@@ -113,6 +113,7 @@ fn cases() -> impl Strategy<Value = Case> {
 /// What is known of a tenant by the definitions alone.
 #[derive(Clone, Default)]
 struct Known {
+    /// When it has last asked, or was told to come.
     asked: Option<u64>,
     /// At least the units that belong to it, without regard to its share of the burst.
     kept: f64,
@@ -131,14 +132,12 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(case: &'a Case) -> Self {
+    fn new(case: &'a Case, fair: Fair) -> Self {
         let clock = ManualClock::new();
         let store = || MemoryStore::new().clock(clock.clone());
         let policy = || Policy::new("upstream", case.algorithm());
         let weights = case.askers.iter().zip(PLANS);
-        let fair = weights.fold(Fair::new(), |fair, (asker, plan)| {
-            fair.weight(plan, asker.weight)
-        });
+        let fair = weights.fold(fair, |fair, (asker, plan)| fair.weight(plan, asker.weight));
         let divided = Limiter::builder()
             .policy(policy().fair(fair))
             .plans_by_name(Plans::new(PLANS.map(Plan::new)))
@@ -172,7 +171,7 @@ impl<'a> Scene<'a> {
 
     fn is_active(&self, place: usize) -> bool {
         let asked = self.known[place].asked;
-        asked.is_some_and(|asked| self.now - asked <= ACTIVE_FOR)
+        asked.is_some_and(|asked| self.now.saturating_sub(asked) <= ACTIVE_FOR)
     }
 
     /// Returns at least the units that belong to a tenant: what was granted since it has used its share, up to its share of the
@@ -185,11 +184,15 @@ impl<'a> Scene<'a> {
         if known.waits {
             return known.kept;
         }
+        known.kept.min(self.share_of_burst(place).max(1.0))
+    }
+
+    /// Returns the share of the burst of an active tenant, in units.
+    fn share_of_burst(&self, place: usize) -> f64 {
         let active = (0..self.known.len()).filter(|it| self.is_active(*it));
         let weight = |place: usize| f64::from(self.case.askers[place].weight);
         let weights: f64 = active.map(weight).sum();
-        let share = f64::from(self.case.burst) * weight(place) / weights;
-        known.kept.min(share.max(1.0))
+        f64::from(self.case.burst) * weight(place) / weights
     }
 
     /// Gives back what a request of a tenant has cost less, which belongs to it again.
@@ -213,14 +216,16 @@ impl<'a> Scene<'a> {
         self.known[place].asked = Some(self.now);
         let kept = self.kept(place);
         let cost = self.case.askers[place].cost;
-        let mut passes = self.decide(place).is_allowed();
+        let mut decision = self.decide(place);
         let left = self.left();
-        if !passes && left >= cost {
+        if left >= cost {
             // Each request visits two other tenants, so that all are known then that have lapsed.
             let mut again = 0..self.known.len() / 2;
-            passes = again.any(|_| self.decide(place).is_allowed());
+            while !decision.is_allowed() && again.next().is_some() {
+                decision = self.decide(place);
+            }
         }
-        if passes {
+        if decision.is_allowed() {
             let is_there = self.whole.check(Key::GLOBAL, cost).now().is_allowed();
             prop_assert!(is_there, "tenant {place} passes the limit at {}", self.now);
             let kept = (kept - f64::from(cost)).max(0.0);
@@ -244,10 +249,17 @@ impl<'a> Scene<'a> {
             let is_whole = left == self.case.burst;
             prop_assert!(!is_whole || others().any(waits), "{place} at {}", self.now);
         }
+        let told = self.now + micros(decision.retry_after().unwrap());
+        let is_told = f64::from(cost) < self.share_of_burst(place);
         let known = &mut self.known[place];
         (known.kept, known.waits) = (kept, true);
+        known.asked = known.asked.max(is_told.then_some(told));
         Ok(false)
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    time.as_micros() as u64
 }
 
 fn tenant(place: usize) -> Key {
@@ -256,7 +268,7 @@ fn tenant(place: usize) -> Key {
 
 /// Lets all tenants ask, and looks at each decision, at what each tenant has had, and at the waits that are told.
 fn play(case: &Case) -> TestCaseResult {
-    let mut scene = Scene::new(case);
+    let mut scene = Scene::new(case, Fair::new());
     let mut draw = Draw(case.seed);
     let per_micro = f64::from(case.per_second) / 1e6;
     // The second period of the limit, and of those that have gone.
@@ -324,6 +336,51 @@ fn play(case: &Case) -> TestCaseResult {
     Ok(())
 }
 
+/// Lets tenants ask that all are active, of which each has a share of the burst that is larger than its requests. They come at times when
+/// they are told to, and at times sooner.
+fn keep_what_is_told(case: &Case) -> TestCaseResult {
+    let room = |asker: &Asker| asker.cost * case.weights() / asker.weight + 1;
+    let burst = case.askers.iter().map(room).max().unwrap();
+    let case = &Case {
+        burst: burst.max(5) + case.burst % 8,
+        ..case.clone()
+    };
+    let fair = Fair::new().active_for(Duration::from_secs(60));
+    let mut scene = Scene::new(case, fair);
+    let mut draw = Draw(case.seed);
+    for place in 0..case.askers.len() {
+        let _ = scene.decide(place);
+    }
+    let mut next = BinaryHeap::new();
+    next.extend((0..case.askers.len()).map(|place| Reverse((0, place, None))));
+    let (mut told, mut requests) = (0, 0);
+    while let Some(Reverse((at, place, wait))) = next.pop() {
+        scene.pass_time(at);
+        let decision = scene.decide(place);
+        requests += 1;
+        let (is_allowed, asker) = (decision.is_allowed(), &case.askers[place]);
+        if let Some(wait) = wait {
+            prop_assert!(is_allowed, "{place} after {wait} at {at}: {decision:?}");
+            told += 1;
+        }
+        if requests == 2_000 {
+            break;
+        }
+        let gap = (0.5 + draw.next()) / (asker.often.max(0.5) * case.share(asker));
+        let gap = (gap.min(50e6) as u64).max(1);
+        let again = match decision.retry_after() {
+            Some(wait) if draw.next() < 0.5 => (at + micros(wait), place, Some(micros(wait))),
+            _ => (at + gap, place, None),
+        };
+        next.push(Reverse(again));
+    }
+    prop_assert!(
+        told > 0 || case.askers.iter().all(|asker| asker.often < 2.0),
+        "nobody was told"
+    );
+    Ok(())
+}
+
 /// Numbers from 0 to 1, drawn by xorshift.
 struct Draw(u64);
 
@@ -356,5 +413,12 @@ proptest! {
     #[test]
     fn tenants_have_what_the_laws_say(case in cases()) {
         play(&case)?;
+    }
+
+    /// A wait that a tenant is told is enough whatever others ask, if none comes that was not active, and if no request costs as much as
+    /// its tenant's share of the burst.
+    #[test]
+    fn a_tenant_passes_when_it_was_told_to_come(case in cases()) {
+        keep_what_is_told(&case)?;
     }
 }

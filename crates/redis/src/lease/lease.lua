@@ -114,7 +114,7 @@ end
 
 -- Returns how many whole units a tenant claims.
 local function claimed(tenants, tenant)
-  return math.max(shares.share_of(tenants, tenant, tenants.virtual, tenants.growing).claim - 1, 0)
+  return shares.share_of(tenants, tenant, false, tenants.virtual, tenants.growing).claimed
 end
 
 -- Follows the end of a request of a tenant, as `divided.lua` does.
@@ -255,7 +255,7 @@ local function decide(left, place, key, denying)
       shares.charge(tenants, tenant, units)
     end
     -- What the tenant may take from now on, beside what this request has taken.
-    share = shares.share_of(tenants, tenant, tenants.virtual, tenants.growing)
+    share = shares.share_of(tenants, tenant, false, tenants.virtual, tenants.growing)
     share.claim = share.claim + (charged and cost or 0)
     told = shares.text(share) .. told
   end

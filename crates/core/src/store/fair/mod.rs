@@ -66,7 +66,7 @@ impl Share {
             *outcome = outcome.with_remaining(left).delayed(delay);
         } else if !outcome.is_blocked() && !self.is_below(cost) {
             let has_room_after = outcome.retry_micros().unwrap_or_default();
-            let wait = self.wait(has_room_after, outcome.reset_micros());
+            let wait = self.wait(cost, has_room_after);
             *outcome = outcome.with_remaining(left).denied(Some(wait));
         }
     }

@@ -4,7 +4,7 @@
 --   to visit; how many wait; the weights that accrue, and those that do not; virtual time; the claims of both; the visits that are
 --   due; the last tag. Numbers with a fraction have all their digits.
 -- - `=` and a name: the place of this tenant. `*` is the place of all that are not told apart.
--- - `#` and a place: the tenant there: weight, standing, whether it waits, when it has last asked, tag, since, still, and its field.
+-- - `#` and a place: the tenant there: weight, standing, whether it waits (1) and goes ahead (2), when it has last asked, tag, since, still, and its field.
 local shares = {}
 local ACCRUING, SATED, LAPSED = 1, 2, 0
 -- The virtual time that is counted to.
@@ -61,8 +61,8 @@ function shares.read(it, places)
       shares.failed(it.key)
     end
     it.tenants[of[index]] = {
-      weight = weight + 0, standing = standing + 0, waits = waits == '1', seen = seen + 0, tag = tag + 0, since = since + 0,
-      still = still + 0, field = field,
+      weight = weight + 0, standing = standing + 0, waits = waits % 2 == 1, goes_ahead = waits + 0 > 1, seen = seen + 0, tag = tag + 0,
+      since = since + 0, still = still + 0, field = field,
     }
   end
 end
@@ -86,8 +86,8 @@ function shares.save(it, shortest)
     if place <= it.count then
       local tenant = it.tenants[place]
       words[#words + 1] = '#' .. place
-      words[#words + 1] = string.format('%d %d %d %d %.17g %.17g %.17g %s', tenant.weight, tenant.standing, tenant.waits and 1 or 0,
-        tenant.seen, tenant.tag, tenant.since, tenant.still, tenant.field)
+      words[#words + 1] = string.format('%d %d %d %d %.17g %.17g %.17g %s', tenant.weight, tenant.standing,
+        (tenant.waits and 1 or 0) + (tenant.goes_ahead and 2 or 0), tenant.seen, tenant.tag, tenant.since, tenant.still, tenant.field)
       words[#words + 1], words[#words + 2] = tenant.field, place
       it.gone[tenant.field] = nil
     end
@@ -265,6 +265,7 @@ function shares.find(it, field, weight)
   it.count = it.count + 1
   it.tenants[it.count] = {
     field = field, weight = weight, standing = LAPSED, tag = it.virtual, since = it.virtual, still = 0, seen = 0, waits = false,
+    goes_ahead = false,
   }
   it.places[field], it.gone['#' .. it.count] = it.count, nil
   return it.count
@@ -272,7 +273,7 @@ end
 
 function shares.rouse(it, tenant, weight)
   shares.visit_known(it, tenant)
-  local most = shares.most(it, tenant)
+  local most, is_new = shares.most(it, tenant), tenant.standing == LAPSED
   shares.count_out(it, tenant)
   tenant.seen = it.at
   if tenant.standing == LAPSED and shares.debt(it, tenant) == 0 then
@@ -289,36 +290,52 @@ function shares.rouse(it, tenant, weight)
   end
   tenant.standing, tenant.still = ACCRUING, 0
   shares.count_in(it, tenant)
+  return is_new
 end
 
-function shares.share_of(it, tenant, virtual, growing)
-  local debt, own, claim, weight, waits = 0, 0, 0, 0, 0
+-- Returns the share of a tenant, which is nothing if it is not known.
+function shares.share_of(it, tenant, goes_ahead, virtual, growing)
+  local debt, own, claim, weight, accruing, waits = 0, 0, 0, 1, 0, 0
   if tenant then
+    weight = tenant.weight
     debt = math.max(tenant.tag - virtual, 0)
     own = shares.part(tenant, virtual) + tenant.still
-    claim = (virtual - tenant.tag) * tenant.weight
-    weight = tenant.standing == ACCRUING and tenant.weight or 0
+    claim = (virtual - tenant.tag) * weight
+    accruing = tenant.standing == ACCRUING and weight or 0
     waits = tenant.waits and 1 or 0
   end
-  local others, most = math.max(growing + it.still - own, 0), 4294967295
-  local owed = debt * math.max(it.accruing + it.sated, 1)
+  local others, most, unit = math.max(growing + it.still - own, 0), 4294967295, shares.time_of(it, 1)
+  local active = math.max(it.accruing + it.sated, weight)
+  local portion, units = math.floor(math.max(it.scale.limit * weight - 1, 0) / active), math.min(math.ceil(others / unit), most)
+  -- What a tenant can have of the limit that is alone, it claims.
+  local of_weight = (units > 0 or it.accruing ~= accruing) and active / weight or 0
+  local claimed = math.min(math.floor(math.max(claim / unit, 0)), most)
+  local is_ahead = goes_ahead or portion == 0
   return {
     has_debt = debt > 0,
-    claim = debt > 0 and 0 or math.min(math.floor(math.max(claim / shares.time_of(it, 1), 0)) + 1, most),
-    others = math.min(math.ceil(others / shares.time_of(it, 1)), most),
-    is_steady = it.accruing == weight,
+    goes_ahead = goes_ahead,
+    claim = debt > 0 and 0 or math.min(claimed + (is_ahead and 1 or 0), most),
+    claimed = claimed,
+    portion = portion,
+    others = units,
     is_contended = it.waiting > waits,
-    free_after = owed > 0 and math.min(math.ceil(owed) + 1, 9007199254740991) or 0,
+    balance = debt > 0 and shares.later(debt * weight * of_weight) or math.min(math.floor(math.max(claim * of_weight, 0)), 9007199254740991),
+    pace = math.min(unit * of_weight, 9007199254740991),
     limit = it.scale.limit,
   }
+end
+
+-- Returns a wait after which this time has passed, however it was rounded.
+function shares.later(time)
+  return time > 0 and math.min(math.ceil(time) + 1, 9007199254740991) or 0
 end
 
 -- Returns what a request of this tenant may take, which is active from now on, and its tenant.
 function shares.ask(it, field, weight, now)
   shares.advance(it, now)
   local tenant = shares.tenant(it, shares.find(it, field, weight))
-  shares.rouse(it, tenant, weight)
-  return shares.share_of(it, tenant, it.virtual, it.growing), tenant
+  local is_new = shares.rouse(it, tenant, weight)
+  return shares.share_of(it, tenant, is_new or tenant.goes_ahead, it.virtual, it.growing), tenant
 end
 
 -- Returns what a request of this tenant might take.
@@ -326,23 +343,47 @@ function shares.look(it, field, now)
   local place = it.places[field] or it.places['*']
   local tenant = place and shares.tenant(it, place)
   local virtual, growing = shares.after(it, math.max(now + it.behind - it.at, 0))
-  return shares.share_of(it, tenant, virtual, growing)
+  local goes_ahead = not tenant or tenant.standing == LAPSED or tenant.goes_ahead
+  return shares.share_of(it, tenant, goes_ahead, virtual, growing)
 end
 
 function shares.charge(it, tenant, cost)
   shares.stop_waiting(it, tenant)
   local time, most = shares.time_of(it, cost), shares.most(it, tenant)
   shares.count_out(it, tenant)
+  tenant.goes_ahead = false
   if shares.debt(it, tenant) == 0 then
     tenant.tag = math.max(tenant.tag + time / tenant.weight, it.virtual - most / tenant.weight)
   end
   shares.count_in(it, tenant)
 end
 
+-- Notes that the limit had no room for a request of the tenant, which is active until it has accrued the cost.
 function shares.refuse(it, tenant, cost)
-  if cost <= it.scale.limit and shares.debt(it, tenant) == 0 and not tenant.waits then
+  local share = shares.share_of(it, tenant, false, it.virtual, it.growing)
+  if cost <= it.scale.limit and not share.has_debt and not tenant.waits then
     it.waiting, tenant.waits = it.waiting + 1, true
   end
+  tenant.goes_ahead = cost > share.portion
+  if not tenant.goes_ahead then
+    tenant.seen = math.max(tenant.seen, math.min(it.at + shares.claims_after(share, cost), 9007199254740991))
+    it.furthest = math.max(it.furthest, tenant.tag + shares.time_of(it, cost) / tenant.weight)
+  end
+end
+
+-- Returns the whole microseconds of a pace, and the parts that are left.
+local function paced(pace)
+  local whole = math.floor(pace)
+  return whole, math.ceil((pace - whole) * 4294967296)
+end
+
+-- Returns the time after which a tenant claims so many units, which are fewer than its share of the burst.
+function shares.claims_after(share, cost)
+  local whole, parts = paced(share.pace)
+  local time, rest = divided(cost, parts, 4294967296)
+  -- One more, since virtual time is rounded.
+  local accrued = cost * whole + time + (rest > 0 and 2 or 1)
+  return share.has_debt and share.balance + accrued or math.max(accrued - share.balance, 0)
 end
 
 -- Returns the virtual time of the most that a tenant may claim that does not wait: nothing while it is away.
@@ -385,7 +426,8 @@ end
 
 -- Returns the units that the limit needs to have, so that a request of this cost passes.
 function shares.needs(share, cost)
-  if cost == 0 or cost > share.limit or not share.has_debt then
+  local is_its_own = cost <= share.claim or share.goes_ahead or cost > share.portion
+  if cost == 0 or cost > share.limit or is_its_own and not share.has_debt then
     return cost
   elseif share.is_contended then
     return cost + share.others
@@ -403,6 +445,7 @@ end
 
 -- Returns the text of a share.
 function shares.text(share)
-  return string.format('%%%d %d %d %d %d %d %d|', share.limit, share.has_debt and 1 or 0, share.claim, share.others, share.is_steady and 1 or 0,
-    share.is_contended and 1 or 0, share.free_after)
+  local whole, parts = paced(share.pace)
+  return string.format('%%%d %d %d %d %d %d %d %d %d %d|', share.limit, share.has_debt and 1 or 0, share.goes_ahead and 1 or 0, share.claim,
+    share.portion, share.others, share.is_contended and 1 or 0, share.balance, whole, parts)
 end

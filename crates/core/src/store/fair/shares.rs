@@ -9,8 +9,14 @@
 //! the tenant's *claim*, or its debt, which is of one request at most. A claim ends at the tenant's share of the burst, unless a request of
 //! the tenant waits for room. From then on the tenant does not accrue, and the others accrue faster.
 //!
-//! A request passes if the limit has room and its tenant has no debt. It also passes if room is left beside the claims of the others, or
-//! if nothing of the limit is used and no other tenant waits.
+//! A request passes if the limit has room and its tenant claims its cost. It also passes if room is left beside the claims of the others, or
+//! if nothing of the limit is used and no other tenant waits. While all of that is so, the limit has room for all claims at once. So the
+//! wait that is told is the time in which the tenant accrues the cost, beside all that are active: no other request can take it. A tenant
+//! that is told a wait is active until then.
+//!
+//! Some requests pass if the limit has room and their tenant has no debt: the first of a tenant that comes, and one of as many units as
+//! its tenant's share of the burst or more, or the next one of that tenant if it was refused. The claims of all would not fit into the
+//! burst.
 //!
 //! What the others claim is a sum that grows with the time. That a claim has ended, or that a tenant has lapsed, is found out when the
 //! tenant asks, and by a hand that visits all tenants in turn, a few with each request. Until then the sum may be too large: a request may
@@ -77,6 +83,8 @@ struct Tenant {
     seen: Micros,
     /// Whether a request was refused for lack of room since the last one that passed.
     waits: bool,
+    /// Whether the last that was refused need not be claimed.
+    goes_ahead: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,19 +100,27 @@ enum Standing {
 pub(in crate::store) struct Share {
     /// Whether the tenant has used more than its share.
     has_debt: bool,
+    /// Whether its request need not be claimed.
+    goes_ahead: bool,
     /// How many requests of one unit its claim lets pass.
     claim: u32,
+    /// The whole units below its share of the burst. A request of more need not be claimed.
+    portion: u32,
     /// The units that the others claim.
     others: u32,
-    /// Whether these do not grow.
-    is_steady: bool,
     /// Whether another tenant waits for room, so that an unused limit is left to it.
     is_contended: bool,
-    /// The time after which the tenant has no debt, whatever others ask.
-    free_after: Micros,
+    /// The time in which the tenant pays its debt, whatever others ask; if it has none, the time for which its claim has grown. Nothing, like
+    /// `pace`, if the tenant is alone.
+    balance: Micros,
+    /// The time in which it accrues a unit, whatever others ask, in parts of a microsecond.
+    pace: u128,
     /// The units of the whole limit.
     limit: u32,
 }
+
+/// How many parts a microsecond has, in bits.
+const PARTS: u32 = 32;
 
 /// The virtual time that is counted to: 18 minutes.
 const LATEST: f64 = (1 << 30) as f64;
@@ -128,22 +144,27 @@ impl Share {
         let &[
             limit,
             has_debt,
+            goes_ahead,
             claim,
+            portion,
             others,
-            is_steady,
             is_contended,
-            free_after,
+            balance,
+            pace,
+            pace_parts,
         ] = words
         else {
             return None;
         };
         Some(Self {
             has_debt: has_debt != 0,
+            goes_ahead: goes_ahead != 0,
             claim: claim.try_into().ok()?,
+            portion: portion.try_into().ok()?,
             others: others.try_into().ok()?,
-            is_steady: is_steady != 0,
             is_contended: is_contended != 0,
-            free_after: Micros::new(free_after),
+            balance: Micros::new(balance),
+            pace: (u128::from(pace) << PARTS) + u128::from(pace_parts),
             limit: limit.try_into().ok()?,
         })
     }
@@ -152,11 +173,13 @@ impl Share {
     pub(in crate::store) fn whole(limit: u32) -> Self {
         Self {
             has_debt: false,
+            goes_ahead: true,
             claim: u32::MAX,
+            portion: limit,
             others: 0,
-            is_steady: true,
             is_contended: false,
-            free_after: Micros::ZERO,
+            balance: Micros::ZERO,
+            pace: 0,
             limit,
         }
     }
@@ -168,17 +191,14 @@ impl Share {
 
     /// Returns the units that the limit needs to have, so that a request of this cost passes.
     pub(in crate::store) fn needs(&self, cost: u32) -> u32 {
-        match (self.has_debt, self.is_contended) {
+        let is_its_own = cost <= self.claim || self.goes_ahead || cost > self.portion;
+        let beside_others = cost.saturating_add(self.others);
+        match (is_its_own && !self.has_debt, self.is_contended) {
             _ if cost == 0 || cost > self.limit => cost,
-            (false, _) => cost,
-            (true, true) => cost.saturating_add(self.others),
-            (true, false) => cost.saturating_add(self.others).min(self.limit),
+            (true, _) => cost,
+            (false, true) => beside_others,
+            (false, false) => beside_others.min(self.limit),
         }
-    }
-
-    /// Returns whether nothing but the limit decides, now and in the time for which a refused request waits.
-    pub(in crate::store) fn is_plain(&self) -> bool {
-        !self.has_debt || (self.others == 0 && self.is_steady)
     }
 
     /// Returns how many units the tenant may take, after it has taken some, if so many are left of a limit.
@@ -193,16 +213,29 @@ impl Share {
             .max(beside_others)
     }
 
-    /// Returns how long a refused request waits, if the limit has room for it after this time, and is as good as new after that one.
-    pub(in crate::store) fn wait(&self, has_room_after: Micros, whole_after: Micros) -> Micros {
-        // What others claim may grow, even if they do not ask: when one lapses, the others have larger shares.
-        let of_own = self.free_after.max(has_room_after);
-        let wait = match (self.is_plain(), self.is_contended) {
-            (true, _) => has_room_after,
-            (false, true) => of_own,
-            (false, false) => of_own.min(whole_after),
-        };
-        wait.max(Micros::new(1))
+    /// Returns how long a refused request of this cost waits, if the limit has room for it after this time.
+    pub(in crate::store) fn wait(&self, cost: u32, has_room_after: Micros) -> Micros {
+        let of_own = self.claims_after(cost);
+        of_own.max(has_room_after).max(Micros::new(1))
+    }
+
+    /// Returns the time after which the tenant claims this many units, or has no debt, if these need not be claimed.
+    fn claims_after(&self, cost: u32) -> Micros {
+        if cost > self.portion {
+            return if self.has_debt {
+                self.balance
+            } else {
+                Micros::ZERO
+            };
+        }
+        // One more, since virtual time is rounded.
+        let accrued = (u128::from(cost) * self.pace).div_ceil(1 << PARTS) + 1;
+        let accrued = Micros::new(accrued.try_into().unwrap_or(u64::MAX));
+        if self.has_debt {
+            self.balance.saturating_add(accrued)
+        } else {
+            accrued.saturating_sub(self.balance)
+        }
     }
 }
 
@@ -273,7 +306,7 @@ impl Shares {
     }
 
     /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last and
-    /// the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing and whether it waits,
+    /// the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing, and whether it waits (1) and goes ahead (2),
     /// when it has last asked, its tag, since when its claim is counted, and its part of the claims that have ended. Numbers with a
     /// fraction are the bits of a binary64. No tenants are no words.
     pub(in crate::store) fn words(&self) -> Vec<u64> {
@@ -294,7 +327,8 @@ impl Shares {
 
     /// Returns when nothing would change any more if all tenants were forgotten, if none asks again.
     pub(in crate::store) fn lapse_at(&self, scale: &Scale) -> Micros {
-        let lasts = scale.active_for.max(later(self.longest_debt()));
+        let active = scale.active_for.saturating_add(self.longest_wait());
+        let lasts = active.max(later(self.longest_debt()));
         let lasts = lasts.saturating_add(Micros::new(1));
         self.at.saturating_add(lasts.min(Micros::LONGEST))
     }
@@ -302,7 +336,8 @@ impl Shares {
     /// Returns whether nothing would change if all tenants were forgotten.
     pub(in crate::store) fn are_idle(&self, now: Micros, active_for: Micros) -> bool {
         let away = now.saturating_sub(self.at);
-        away > active_for && in_micros(away) > self.longest_debt()
+        away > active_for.saturating_add(self.longest_wait())
+            && in_micros(away) > self.longest_debt()
     }
 
     /// Returns the time after which no tenant has a debt, if none asks.
@@ -310,6 +345,15 @@ impl Shares {
         let debts = self.tenants.iter().map(|it| it.debt(self.virtual_time));
         // Where nobody is active, virtual time passes as time does.
         debts.fold(0.0, f64::max) * in_weights(self.active().max(1))
+    }
+
+    /// Returns the time until the last moment at which a tenant was told to come.
+    fn longest_wait(&self) -> Micros {
+        let waits = self
+            .tenants
+            .iter()
+            .map(|it| it.seen.saturating_sub(self.at));
+        waits.max().unwrap_or_default()
     }
 
     /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
@@ -321,9 +365,11 @@ impl Shares {
     ) -> (usize, Share) {
         self.advance(now, scale);
         let place = self.find(name, weight, scale);
-        self.rouse(place, weight, scale);
+        let is_new = self.rouse(place, weight, scale);
         let times = (self.virtual_time, self.growing);
-        let share = self.share_of(Some(&self.tenants[place]), times, scale);
+        let tenant = &self.tenants[place];
+        let goes_ahead = is_new || tenant.goes_ahead;
+        let share = self.share_of((Some(tenant), goes_ahead), times, scale);
         (place, share)
     }
 
@@ -331,7 +377,8 @@ impl Shares {
     pub(in crate::store) fn look(&self, name: u64, now: Micros, scale: &Scale) -> Share {
         let passed = in_micros(now.saturating_sub(self.at));
         let tenant = self.place_of(name).map(|place| &self.tenants[place]);
-        self.share_of(tenant, self.after(passed), scale)
+        let goes_ahead = tenant.is_none_or(|it| it.standing == Standing::Lapsed || it.goes_ahead);
+        self.share_of((tenant, goes_ahead), self.after(passed), scale)
     }
 
     /// Charges a request that has passed, of the tenant at this place.
@@ -339,6 +386,7 @@ impl Shares {
         self.stop_waiting(place);
         let (time, most) = (scale.time_of(cost), self.most(place, scale));
         self.change(place, |tenant, virtual_time| {
+            tenant.goes_ahead = false;
             // What nobody claims is not held against the tenant that takes it.
             if tenant.debt(virtual_time) == 0.0 {
                 let weight = f64::from(tenant.weight);
@@ -354,12 +402,19 @@ impl Shares {
         self.stop_waiting(place);
     }
 
-    /// Notes that the limit had no room for a request of the tenant at this place.
+    /// Notes that the limit had no room for a request of the tenant at this place, which is active until it has accrued the cost.
     pub(in crate::store) fn refuse(&mut self, place: usize, cost: u32, scale: &Scale) {
+        let times = (self.virtual_time, self.growing);
+        let share = self.share_of((Some(&self.tenants[place]), false), times, scale);
         let tenant = &mut self.tenants[place];
-        if cost <= scale.limit && tenant.debt(self.virtual_time) == 0.0 {
+        if cost <= scale.limit && !share.has_debt {
             self.waiting += usize::from(!tenant.waits);
             tenant.waits = true;
+        }
+        tenant.goes_ahead = cost > share.portion;
+        if !tenant.goes_ahead {
+            let told = self.at.saturating_add(share.claims_after(cost));
+            tenant.seen = tenant.seen.max(told);
         }
     }
 
@@ -421,26 +476,46 @@ impl Shares {
 
     fn share_of(
         &self,
-        tenant: Option<&Tenant>,
+        (tenant, goes_ahead): (Option<&Tenant>, bool),
         (virtual_time, growing): (f64, f64),
         scale: &Scale,
     ) -> Share {
         let debt = tenant.map_or(0.0, |tenant| tenant.debt(virtual_time));
         let own = tenant.map_or(0.0, |tenant| tenant.part(virtual_time) + tenant.still);
         let claim = tenant.map_or(0.0, |tenant| tenant.claim(virtual_time));
-        let weight = tenant.filter(|tenant| tenant.standing == Standing::Accruing);
+        let accruing = tenant.filter(|tenant| tenant.standing == Standing::Accruing);
         let others = (growing + self.still - own).max(0.0);
+        let weight = tenant.map_or(1, |tenant| tenant.weight.into());
+        let (active, unit) = (self.active().max(weight), scale.time_of(1));
+        let portion = (u64::from(scale.limit) * weight).saturating_sub(1) / active;
+        let portion = u32::try_from(portion).unwrap_or(u32::MAX);
+        let others = rounded_up(others / unit);
+        let is_alone =
+            others == 0 && self.accruing == accruing.map_or(0, |tenant| tenant.weight.into());
+        // What it can have of the limit, it claims.
+        let of_weight = if is_alone {
+            0.0
+        } else {
+            in_weights(active) / in_weights(weight)
+        };
         Share {
             has_debt: debt > 0.0,
+            goes_ahead,
             claim: if debt > 0.0 {
                 0
             } else {
-                rounded_down(claim / scale.time_of(1)).saturating_add(1)
+                let whole = rounded_down(claim / unit);
+                whole.saturating_add((goes_ahead || portion == 0).into())
             },
-            others: rounded_up(others / scale.time_of(1)),
-            is_steady: self.accruing == weight.map_or(0, |tenant| tenant.weight.into()),
+            portion,
+            others,
             is_contended: self.waiting > usize::from(tenant.is_some_and(|tenant| tenant.waits)),
-            free_after: later(debt * in_weights(self.active().max(1))),
+            balance: if debt > 0.0 {
+                later(debt * in_weights(weight) * of_weight)
+            } else {
+                earlier(claim * of_weight)
+            },
+            pace: in_parts(unit * of_weight),
             limit: scale.limit,
         }
     }
@@ -535,14 +610,16 @@ impl Shares {
             still: 0.0,
             seen: Micros::ZERO,
             waits: false,
+            goes_ahead: false,
         });
         self.places.insert(name, place);
         place
     }
 
-    /// Lets a tenant accrue.
-    fn rouse(&mut self, place: usize, weight: u32, scale: &Scale) {
+    /// Lets a tenant accrue. Returns whether it was not active until now.
+    fn rouse(&mut self, place: usize, weight: u32, scale: &Scale) -> bool {
         self.visit_known(place, scale);
+        let is_new = self.tenants[place].standing == Standing::Lapsed;
         let most = self.most(place, scale);
         self.count_out(place);
         let tenant = &mut self.tenants[place];
@@ -565,6 +642,7 @@ impl Shares {
         }
         (tenant.standing, tenant.still) = (Standing::Accruing, 0.0);
         self.count_in(place);
+        is_new
     }
 
     /// Visits a tenant, and forgets it if it has lapsed and has no debt.
@@ -695,7 +773,8 @@ impl Tenant {
             since: fraction(since)?,
             still: fraction(still)?,
             seen: Micros::new(seen),
-            waits: waits != 0,
+            waits: waits & 1 != 0,
+            goes_ahead: waits & 2 != 0,
         })
     }
 
@@ -706,7 +785,8 @@ impl Tenant {
             Standing::Sated => 2,
         };
         let weight = u8::try_from(self.weight).unwrap_or(u8::MAX);
-        let traits = [weight, standing, self.waits.into(), 0, 0, 0, 0, 0];
+        let waits = u8::from(self.waits) | u8::from(self.goes_ahead) << 1;
+        let traits = [weight, standing, waits, 0, 0, 0, 0, 0];
         [
             self.name,
             u64::from_be_bytes(traits),
@@ -748,6 +828,26 @@ fn fraction(bits: u64) -> Option<f64> {
 )]
 fn in_micros(time: Micros) -> f64 {
     time.get() as f64
+}
+
+/// Returns a time after which so much has passed, and no more.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time that is too long is cut"
+)]
+fn earlier(time: f64) -> Micros {
+    Micros::new(time as u64)
+}
+
+/// Returns a time in [parts](PARTS) of a microsecond.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time that is too long is cut"
+)]
+fn in_parts(time: f64) -> u128 {
+    (time.min(9_007_199_254_740_991.0) * f64::from(1 << (PARTS / 2)).powi(2)).ceil() as u128
 }
 
 #[expect(
@@ -833,14 +933,14 @@ mod tests {
         assert!(owing.has_debt, "{owing:?}");
         let later = 1_950_000;
         for (amendment, then) in [
-            (Amendment::Refund, [3, 6, 1]),
-            (taken_until(later + 1), [3, 6, 1]),
+            (Amendment::Refund, [2, 5, 1]),
+            (taken_until(later + 1), [2, 5, 1]),
             // What it owes is forgotten, and nothing else.
-            (Amendment::Reset, [1, 1, 1]),
+            (Amendment::Reset, [0, 0, 1]),
         ] {
             let share = amended(amendment, 2, 1_600_000);
-            assert_eq!((share.has_debt, share.claim), (false, 1), "{amendment:?}");
-            // Its share of the burst is five units. Away for more than a second, it has no claim.
+            assert_eq!((share.has_debt, share.claim), (false, 0), "{amendment:?}");
+            // Its share of the burst is five units. Away for more than a second, it has no claim, and its first request passes.
             let claims = [(2, later), (20, later), (20, 2_600_000)];
             let claims = claims.map(|(units, at)| amended(amendment, units, at).claim);
             let taken = matches!(amendment, Amendment::TakeBack(_));
@@ -864,7 +964,7 @@ mod tests {
                 0,
                 bits(0.0),
             ][..],
-            &[7, 0x0401_0100_0000_0000, 1_000_000],
+            &[7, 0x0401_0100_0000_0000, 1_500_000],
             &[bits(1_050_000.0), bits(1_050_000.0), bits(0.0)],
             &[8, 0x0401_0000_0000_0000, 1_500_000],
             &[bits(1_175_000.0), bits(1_125_000.0), bits(0.0)],
@@ -933,7 +1033,7 @@ mod tests {
                     shares.give_back(2, u32::MAX, now, &scale);
                     shares.forgive(1, now, &scale);
                     let (place, share) = shares.ask((3, 1), now, &scale);
-                    let _ = share.wait(Micros::ZERO, Micros::ZERO);
+                    let _ = share.wait(1, Micros::ZERO);
                     shares.charge(place, 1, &scale);
                     shares.refuse(place, 1, &scale);
                     shares.pass_by(place);
