@@ -258,7 +258,7 @@ const MENDED_ELSEWHERE: [(&str, &str); 15] = [
     ("TRL026", "another key"),
     ("TRL031", "it is about a file"),
     ("TRL034", "code serves the page"),
-    ("TRL036", "the server refuses"),
+    ("TRL036", "the store refuses"),
 ];
 
 /// An operator of a file, such as that of the gateway, writes no Rust.

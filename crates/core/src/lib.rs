@@ -85,10 +85,12 @@ pub mod __internal {
     pub use crate::store::denials::cache::{DenialCache, Remembered, SHARDS, Sent};
     pub use crate::store::denials::epochs::{KeyEpoch, KeyEpochs};
     pub use crate::store::hashed::Hashed;
+    pub use crate::store::in_use::SlotsInUse;
     pub use crate::store::outage::breaker::KeyPart;
     pub use crate::store::outage::standby::{Instead, Standby};
     pub use crate::store::outage::watch::{Probe, Remote, Watch, late};
     pub use crate::store::outlook::KeyOutlook;
+    pub use crate::store::renewal::{Renews, keep, not_renewed, renew_each, renew_part};
     pub use crate::store::sealed::Sealed;
     pub use crate::store::shared::change::Meanwhile;
 }

@@ -8,16 +8,14 @@ use tokio::runtime::Handle;
 
 use super::calls::{Calls, Forgetting, Purpose};
 use super::denials::remember;
-use super::in_use::SlotInUse;
 use super::leases::Leases;
 use super::lending;
 use super::opened::{Charges, OpenedPolicy};
-use super::renewal::keep;
 use super::reply::ScriptReply;
 use tower_ratelimit_core::__internal::Sealed;
-use tower_ratelimit_core::__internal::Sent;
 use tower_ratelimit_core::__internal::cannot_have;
 use tower_ratelimit_core::__internal::{Instead, Standby};
+use tower_ratelimit_core::__internal::{Sent, keep};
 use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::decision::Outcomes;
@@ -115,14 +113,8 @@ impl RedisBackend {
     /// themselves.
     fn release(&self, charges: &[Charge]) -> Reply<Result<bool, StoreError>> {
         let calls = Arc::clone(&self.0);
-        let holdings = charges.iter().filter_map(|charge| charge.slot);
-        let holdings = holdings.filter_map(|slot| calls.in_use.forget(slot));
-        let (here, elsewhere): (Vec<_>, Vec<_>) = holdings.partition(|holding| holding.is_here);
-        let of = |holdings: Vec<SlotInUse>| -> Charges {
-            holdings.into_iter().map(|holding| holding.charge).collect()
-        };
-        calls.standby.release(&of(here));
-        let elsewhere = of(elsewhere);
+        calls.standby.release(charges);
+        let elsewhere = calls.in_use.forget(charges);
         if elsewhere.is_empty() || calls.watch.is_away(&elsewhere) {
             return Reply::Now(Ok(true));
         }

@@ -11,7 +11,6 @@ use tokio::time::{Instant, timeout_at};
 use super::batcher::Batcher;
 use super::denials::DenialCache;
 use super::failure::{NOT_READ, failure, failure_of, interrupted, is_of_some, nonsense};
-use super::in_use::SlotsInUse;
 use super::lease::UnitsRequest;
 use super::leases::Leases;
 use super::link::Link;
@@ -25,7 +24,7 @@ use super::settlement::Settlement;
 use super::state_key::{InBraces, below_root};
 use super::under_way::UnderWay;
 use tower_ratelimit_core::__internal::KeyEpochs;
-use tower_ratelimit_core::__internal::{Standby, Watch};
+use tower_ratelimit_core::__internal::{SlotsInUse, Standby, Watch};
 use tower_ratelimit_core::algorithm::{Algorithm, Limit};
 use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
@@ -54,7 +53,10 @@ pub(super) struct Calls {
     pub(super) amend_guarantees: Script,
     pub(super) take: Script,
     pub(super) renew: Script,
+    /// The slots that it has taken at servers.
     pub(super) in_use: SlotsInUse,
+    /// How long a slot lasts without a renewal.
+    pub(super) slot_life: Micros,
     /// What is given back, settled or changed.
     pub(super) amendments: UnderWay,
     pub(super) clock: Option<Arc<dyn Clock>>,
@@ -742,7 +744,7 @@ impl Calls {
     fn numbers_of_slots(&self, policy: &OpenedPolicy, charge: &Charge) -> [u64; 4] {
         let limit = charge.limit.map(Limit::size).or(policy.algorithm.limit());
         let slot = charge.slot.map_or(0, Slot::number);
-        [limit.unwrap_or(0).into(), self.in_use.life().get(), slot, 0]
+        [limit.unwrap_or(0).into(), self.slot_life.get(), slot, 0]
     }
 
     /// Frees slots.

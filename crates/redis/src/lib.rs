@@ -31,7 +31,6 @@ mod failure;
 mod functions;
 mod glue;
 mod greeting;
-mod in_use;
 mod lease;
 mod lease_options;
 mod leases;
@@ -67,7 +66,6 @@ use self::batcher::Batcher;
 use self::calls::Calls;
 use self::counting::Counting;
 use self::denials::DenialCache;
-use self::in_use::SlotsInUse;
 use self::lease::{NodeClock, Terms};
 use self::leases::Leases;
 use self::link::Link;
@@ -82,7 +80,7 @@ use tower_ratelimit_core::__internal::Allotment;
 use tower_ratelimit_core::__internal::Lua;
 use tower_ratelimit_core::__internal::Sealed;
 use tower_ratelimit_core::__internal::check_names;
-use tower_ratelimit_core::__internal::{KeyEpochs, Standby, Watch};
+use tower_ratelimit_core::__internal::{KeyEpochs, SlotsInUse, Standby, Watch};
 use tower_ratelimit_core::algorithm::Algorithm;
 use tower_ratelimit_core::clock::Clock;
 use tower_ratelimit_core::clock::Micros;
@@ -315,7 +313,8 @@ impl Store for RedisStore {
                 &in_use,
                 &dividing_slots(&policies, include_str!("renew.lua")),
             ),
-            in_use: SlotsInUse::new(self.slot_ttl),
+            in_use: SlotsInUse::default(),
+            slot_life: self.slot_ttl.into(),
             amendments: UnderWay::default(),
             denials: self.denials(),
             epochs: Arc::clone(&self.epochs),

@@ -1,42 +1,18 @@
-//! Renews the slots that requests of this node hold.
+//! Renews the slots that requests of this node hold in Redis.
 //!
-//! In Redis a slot lasts for one life, and is renewed at a third of it, all slots in one call. So a node that
-//! dies frees its slots within one life, and a request may last as long as it likes. In a cluster each key
-//! has a call of its own, since a script reads the keys of one hash slot only, and each server is renewed by itself: a call
-//! to one that is away may take longer than a slot lasts.
+//! All slots of a server are renewed in one call. In a cluster each key has a call of its own, since a script reads the keys of one
+//! hash slot only.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use redis::Value;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::sleep;
 
 use super::calls::{Calls, Names};
-use tower_ratelimit_core::__internal::{diagnose, warn_once_of};
-use tower_ratelimit_core::decision::Outcomes;
-use tower_ratelimit_core::diagnostics::Diagnostic;
-use tower_ratelimit_core::error::StoreError;
+use tower_ratelimit_core::__internal::{Renews, SlotsInUse, not_renewed, renew_each};
+use tower_ratelimit_core::clock::Micros;
 use tower_ratelimit_core::key::Key;
 use tower_ratelimit_core::store::{Charge, Slot};
-
-const LOST: Diagnostic = Diagnostic::new(
-    "TRL027",
-    "",
-    "slots of requests in flight were lost in Redis and taken again, so that more requests than the limit may be in flight for a while",
-    "let slots last longer than the store is away, `RedisStoreBuilder::slot_ttl`, and see why it was; \
-     in a file of limits: `slot_ttl = \"2min\"` under `[store]`",
-);
-
-const NOT_RENEWED: Diagnostic = Diagnostic::new(
-    "TRL036",
-    "",
-    "slots of requests in flight could not be renewed in Redis; if that lasts for a life of a slot, more requests than the limit \
-     may be in flight",
-    "see why the server refuses, by the reason; `StoreStats::failed_renewals` counts the calls",
-);
 
 /// The charges of requests that hold slots of one key under one policy.
 type OfKey = Vec<Charge>;
@@ -47,75 +23,23 @@ const MOST_AT_ONCE: usize = 64;
 /// The same where parts are guessed, so that a server has many of them.
 const MOST_OF_A_GUESS: usize = 4;
 
-/// Keeps the slots that a request has taken, until they are released.
-pub(super) fn keep(calls: &Arc<Calls>, charges: &[Charge], outcomes: &Outcomes) {
-    if !calls.in_use.put(charges, outcomes) {
-        return;
-    }
-    let every = calls.in_use.life().to_duration() / 3;
-    // Without a thread the task is dropped, and the next slot starts another.
-    let renewing = renew(Renewing(Arc::downgrade(calls)), every);
-    let _ = calls.link.background.spawn(renewing);
-}
-
-/// Renews slots as long as any is held.
-async fn renew(renewing: Renewing, every: Duration) {
-    let mut under_way: HashMap<u64, JoinHandle<()>> = HashMap::new();
-    loop {
-        sleep(every).await;
-        let Some(calls) = renewing.0.upgrade() else {
-            return;
-        };
-        let Some(charges) = calls.in_use.to_be_renewed() else {
-            // The next slot that is taken begins a task of its own.
-            return renewing.end();
-        };
-        under_way.retain(|_, renewal| !renewal.is_finished());
-        for (part, charges) in calls.by_part(charges) {
-            // The previous calls to this server are not over. It would answer these after those.
-            let Entry::Vacant(place) = under_way.entry(part) else {
-                continue;
-            };
-            let calls = Arc::clone(&calls);
-            place.insert(tokio::spawn(async move {
-                if calls.renew_slots(charges).await > 0 {
-                    diagnose(&LOST);
-                }
-            }));
-        }
-    }
-}
-
-impl Calls {
-    /// Divides charges by the server of their keys, as far as it is known.
-    fn by_part(&self, charges: Vec<Charge>) -> HashMap<u64, Vec<Charge>> {
-        let mut by_part: HashMap<u64, Vec<Charge>> = HashMap::new();
-        for charge in charges {
-            let part = self.watch.part(&charge.key);
-            by_part.entry(part).or_default().push(charge);
-        }
-        by_part
+impl Renews for Calls {
+    fn in_use(&self) -> &SlotsInUse {
+        &self.in_use
     }
 
-    /// Renews the slots of a server that these charges held a moment ago. Returns how many were lost while their requests go on.
-    ///
-    /// A slot that is not renewed now is renewed next time, before it has ended.
-    async fn renew_slots(self: &Arc<Self>, charges: Vec<Charge>) -> u64 {
-        let taken_again = self.renew(&charges).await;
-        // A slot that its request gives back meanwhile is taken again by the renewal, if the server has heard of
-        // its release first.
-        let is_released =
-            |charge: &Charge| charge.slot.is_some_and(|slot| !self.in_use.holds(slot));
-        let released: Vec<Charge> = charges.into_iter().filter(is_released).collect();
-        if released.is_empty() {
-            return taken_again;
-        }
-        let _ = self.release(&released).await;
-        let slots = released.iter().map(|charge| u64::from(charge.cost));
-        taken_again.saturating_sub(slots.sum())
+    fn life(&self) -> Micros {
+        self.slot_life
     }
 
-    /// Renews the slots that these charges hold. Returns how many were lost and are taken again.
+    fn part(&self, key: &Key) -> u64 {
+        self.watch.part(key)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let _ = self.link.background.spawn(task);
+    }
+
     async fn renew(self: &Arc<Self>, charges: &[Charge]) -> u64 {
         let mut by_key: HashMap<(Key, usize), OfKey> = HashMap::new();
         for charge in charges {
@@ -124,42 +48,41 @@ impl Calls {
         }
         if !self.link.is_divided() {
             let all: Vec<OfKey> = by_key.into_values().collect();
-            return self.renew_together(&all).await.unwrap_or(0);
+            return self.renew_together(&all).await;
         }
         let most = if self.link.is_guessed() {
             MOST_OF_A_GUESS
         } else {
             MOST_AT_ONCE
         };
-        let mut left = by_key.into_values();
-        let (mut under_way, mut lost) = (JoinSet::new(), 0);
-        loop {
-            while under_way.len() < most
-                && let Some(of_key) = left.next()
-            {
-                if !self.watch.is_away(&of_key[..1]) {
-                    let calls = Arc::clone(self);
-                    under_way.spawn(async move { calls.renew_together(&[of_key]).await });
+        let each = by_key.into_values().map(|of_key| {
+            let calls = Arc::clone(self);
+            async move {
+                if calls.watch.is_away(&of_key[..1]) {
+                    return 0;
                 }
+                calls.renew_together(&[of_key]).await
             }
-            match under_way.join_next().await {
-                Some(Ok(Ok(taken_again))) => lost += taken_again,
-                Some(_) => {}
-                None => return lost,
-            }
-        }
+        });
+        renew_each(each, most).await
     }
 
-    /// Renews slots of keys that one call can reach.
-    async fn renew_together(&self, keys: &[OfKey]) -> Result<u64, StoreError> {
+    async fn release(self: &Arc<Self>, charges: &[Charge]) {
+        let _ = Self::release(self, charges).await;
+    }
+}
+
+impl Calls {
+    /// Renews slots of keys that one call can reach. Returns how many were lost and are taken again.
+    async fn renew_together(&self, keys: &[OfKey]) -> u64 {
         let Some(first) = keys.first().and_then(|of_key| of_key.first()) else {
-            return Ok(0);
+            return 0;
         };
         let Some(lua) = self.policies.get(first.policy).and_then(|it| it.lua) else {
-            return Ok(0);
+            return 0;
         };
         let mut call = self.call(lua.name);
-        call.argument(self.in_use.life().get());
+        call.argument(self.slot_life.get());
         let mut names = Names::default();
         for of_key in keys {
             let Some(charge) = of_key.first() else {
@@ -203,29 +126,12 @@ impl Calls {
             Ok(_) => self.watch.has_written(&first.key),
             Err(error) => {
                 self.watch.calls().renewal_failed();
-                warn_once_of(&NOT_RENEWED, error.reason().unwrap_or("unknown").to_owned());
+                not_renewed(error);
             }
         }
-        Ok(match self.watched(renewed)? {
-            Value::Int(number) => u64::try_from(number).unwrap_or(0),
+        match self.watched(renewed) {
+            Ok(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
             _ => 0,
-        })
-    }
-}
-
-/// Lets another task renew if this one cannot start, or panics.
-struct Renewing(Weak<Calls>);
-
-impl Renewing {
-    fn end(mut self) {
-        self.0 = Weak::new();
-    }
-}
-
-impl Drop for Renewing {
-    fn drop(&mut self) {
-        if let Some(calls) = self.0.upgrade() {
-            calls.in_use.renewal_failed();
         }
     }
 }
@@ -234,8 +140,11 @@ impl Drop for Renewing {
 mod tests {
     use redis::FromRedisValue;
 
+    use std::time::Duration;
+
     use super::*;
     use crate::{RedisBackend, RedisStore};
+    use tower_ratelimit_core::__internal::renew_part;
     use tower_ratelimit_core::algorithm::Concurrency;
     use tower_ratelimit_core::key::IntoKey;
     use tower_ratelimit_core::policy::Policy;
@@ -274,7 +183,7 @@ mod tests {
         let released = backend.amend(&[goes], Amendment::Release);
         released.wait().await.unwrap();
         assert_eq!(members(), 1);
-        assert_eq!(calls.renew_slots(listed).await, 0);
+        assert_eq!(renew_part(calls, listed).await, 0);
         assert_eq!(members(), 1);
 
         // One that is lost in the same moment is told.
@@ -283,7 +192,7 @@ mod tests {
         let _: u64 = ask(&server, &["DEL", &set]);
         let released = backend.amend(&[goes], Amendment::Release);
         released.wait().await.unwrap();
-        assert_eq!(calls.renew_slots(listed).await, 1);
+        assert_eq!(renew_part(calls, listed).await, 1);
         assert_eq!(members(), 1);
         let released = backend.amend(&[stays], Amendment::Release);
         released.wait().await.unwrap();

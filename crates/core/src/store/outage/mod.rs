@@ -16,7 +16,8 @@
 //! - A request may need several servers of a cluster. If one of them fails, the charges on the others are taken back, and
 //!   that server alone is taken to be away. A wrapper has one error, which names no server.
 //! - Leased units and remembered denials decide while the server is away too, so the backend looks at them before the standby.
-//! - A slot is held where it was taken. `in_use.rs` of Redis knows for each slot whether the server or this process has it.
+//!
+//! A slot is given back where it was taken: the standby knows those that this process has, and the backend those in its store.
 
 mod availability;
 pub(crate) mod breaker;

@@ -9,6 +9,7 @@ use crate::clock::{Clock, Micros};
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{OnStoreFailure, Policy};
+use crate::store::in_use::SlotsInUse;
 use crate::store::{Amendment, Charge, Charges, MemoryBackend, MemoryStore, Outlook};
 
 /// A copy of the policies in this process, which decides while their store is away.
@@ -19,6 +20,8 @@ pub struct Standby {
     clock: Option<Arc<dyn Clock>>,
     /// Created when they are first needed, which is seldom, and again when the number of nodes has changed.
     shares: RwLock<Option<Arc<Share>>>,
+    /// The slots that requests have taken here.
+    in_use: SlotsInUse,
 }
 
 /// The policies under this node's share of every limit.
@@ -69,6 +72,7 @@ impl Standby {
             nodes: nodes.unwrap_or_else(|| NodeCount::new(1)),
             clock,
             shares: RwLock::default(),
+            in_use: SlotsInUse::default(),
         }
     }
 
@@ -148,7 +152,11 @@ impl Standby {
     ) -> Result<Outcomes, StoreError> {
         let shares = self.shares();
         let charges = self.charges_here(&shares, charges, failure)?;
-        Ok(self.marked(&shares, shares.backend.charge_now(&charges)))
+        let outcomes = shares.backend.charge_now(&charges);
+        if charges.iter().any(|charge| charge.slot.is_some()) {
+            self.in_use.put(&charges, &outcomes);
+        }
+        Ok(self.marked(&shares, outcomes))
     }
 
     /// Takes as many units as there are.
@@ -301,12 +309,11 @@ impl Standby {
         shares.backend.amend_now(&here, amendment)
     }
 
-    /// Frees slots that were taken here.
+    /// Frees those slots of these charges that were taken here.
     pub fn release(&self, charges: &[Charge]) {
-        if let Some(shares) = self.opened()
-            && !charges.is_empty()
-        {
-            let _ = shares.backend.amend_now(charges, Amendment::Release);
+        if let Some(shares) = self.opened() {
+            let here = self.in_use.forget(charges);
+            let _ = shares.backend.amend_now(&here, Amendment::Release);
         }
     }
 
