@@ -103,10 +103,6 @@ impl Store for Absent {
         true
     }
 
-    fn holds_slots(&self) -> bool {
-        true
-    }
-
     fn divides_limits(&self) -> bool {
         true
     }

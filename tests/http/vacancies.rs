@@ -72,10 +72,6 @@ impl Store for CountingStore {
             store: self.clone(),
         })
     }
-
-    fn holds_slots(&self) -> bool {
-        true
-    }
 }
 
 impl Sealed for CountingBackend {}

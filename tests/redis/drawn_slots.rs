@@ -1,7 +1,7 @@
-//! Slots that are divided among tenants: one call divides them as a store in memory does.
+//! Slots that are divided among tenants: one call, or one change of items, divides them as a store in memory does.
 //!
-//! A store in memory knows no end of a slot. It is told of each at the moment at which Redis forgets it. The clock never steps back: after
-//! that, stores need not agree.
+//! A store in memory knows no end of a slot. It is told of each at the moment at which the other store forgets it. The clock never steps
+//! back: after that, stores need not agree.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -19,11 +19,14 @@ use tower_ratelimit::clock::Clock;
 use tower_ratelimit::decision::Outcomes;
 use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::policy::{Fair, Rule as Policy};
-use tower_ratelimit::store::{Amendment, Backend, Charge, MemoryBackend, MemoryStore, Slot, Store};
-use tower_ratelimit::store::{RedisBackend, RedisStoreBuilder};
+use tower_ratelimit::store::{
+    Amendment, Backend, Charge, MemoryBackend, MemoryStore, RedisBackend, RedisStoreBuilder,
+    SharedStore, Slot, Store,
+};
 use tower_ratelimit::{AnchoredWindow, Concurrency, ManualClock, Micros, RedisStore, StoreError};
 
 use crate::scene::shown;
+use crate::support::items::Contested;
 use crate::support::redis::{Cluster, Server};
 
 /// For how long a slot lasts.
@@ -33,7 +36,7 @@ const LIFE: Duration = Duration::from_secs(60);
 fn a_server_divides_slots_as_memory_does() {
     let server = Server::start(&[]);
     let store = patient().open(server.url()).unwrap();
-    println!("slots, on a server: {:?}", compare(&store, 300));
+    println!("slots, on a server: {:?}", compare(&over(&store), 300));
 }
 
 #[test]
@@ -41,8 +44,32 @@ fn a_cluster_divides_slots_as_memory_does() {
     let cluster = Cluster::start();
     let urls = cluster.urls();
     let store = patient().open_cluster(urls.iter().map(String::as_str));
-    let counts = compare(&store.unwrap(), 150);
+    let counts = compare(&over(&store.unwrap()), 150);
     println!("slots, on a cluster of three primaries: {counts:?}");
+}
+
+/// Each change loses against the one before it, and is applied again.
+#[test]
+fn items_divide_slots_as_memory_does() {
+    let open = |case: &Case, clock: &ManualClock| {
+        let store = SharedStore::new(Contested::new(clock)).slot_ttl(LIFE);
+        // More tenants than ask are told apart in either store.
+        let most_tenants = case.most_tenants.min(64);
+        let case = Case {
+            most_tenants,
+            ..case.clone()
+        };
+        (store.open(&case.policies()).unwrap(), Ends::OfRequests)
+    };
+    println!("slots, in items: {:?}", compare(&open, 500));
+}
+
+/// Opens a backend over Redis.
+fn over(store: &RedisStore) -> impl Fn(&Case, &ManualClock) -> (RedisBackend, Ends) {
+    move |case: &Case, clock: &ManualClock| {
+        let store = store.clone().clock(clock.clone());
+        (store.open(&case.policies()).unwrap(), Ends::OfSlots)
+    }
 }
 
 /// It has gone on beside the share that had no room for it.
@@ -143,7 +170,7 @@ fn play(case: &Case, steps: &[(u64, Verb)]) -> Counts {
     let server = Server::start(&[]);
     let store = patient().open(server.url()).unwrap();
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let mut pair = Pair::new(&store, &runtime, case, 1);
+    let mut pair = Pair::new(&over(&store), &runtime, case, 1);
     for (gap, verb) in steps {
         pair.advance(*gap);
         pair.play(verb).unwrap();
@@ -274,7 +301,7 @@ struct Counts {
     ended: u64,
 }
 
-fn compare(store: &RedisStore, cases: u32) -> Counts {
+fn compare<B: Backend>(open: &impl Fn(&Case, &ManualClock) -> (B, Ends), cases: u32) -> Counts {
     let config = Config {
         cases,
         max_shrink_iters: 2_000,
@@ -286,7 +313,7 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
     let (counts, number) = (Cell::new(Counts::default()), Cell::new(0));
     let played = TestRunner::new_with_rng(config, random).run(&self::cases(), |case| {
         number.set(number.get() + 1);
-        let mut pair = Pair::new(store, &runtime, &case, number.get());
+        let mut pair = Pair::new(open, &runtime, &case, number.get());
         pair.counts = counts.get();
         for (gap, verb) in &case.steps {
             pair.advance(*gap);
@@ -304,8 +331,9 @@ fn compare(store: &RedisStore, cases: u32) -> Counts {
 }
 
 /// The same policies in both stores, with one clock.
-struct Pair<'a> {
-    redis: RedisBackend,
+struct Pair<'a, B> {
+    shared: B,
+    ends: Ends,
     memory: MemoryBackend,
     clock: ManualClock,
     runtime: &'a Runtime,
@@ -316,20 +344,36 @@ struct Pair<'a> {
     counts: Counts,
 }
 
+/// In which order slots end that end at the same moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// One by one, by the name of each.
+    OfSlots,
+    /// Together with the others of their request, by its number.
+    OfRequests,
+}
+
 struct Held {
     charge: Charge,
     /// The end of each, or the last number if it has ended.
     ends: Vec<u64>,
 }
 
-impl<'a> Pair<'a> {
-    fn new(store: &RedisStore, runtime: &'a Runtime, case: &'a Case, number: u64) -> Self {
+impl<'a, B: Backend> Pair<'a, B> {
+    fn new(
+        open: &impl Fn(&Case, &ManualClock) -> (B, Ends),
+        runtime: &'a Runtime,
+        case: &'a Case,
+        number: u64,
+    ) -> Self {
         let clock = ManualClock::new();
         clock.set_micros(Micros::new(case.start));
         let policies = case.policies();
         let memory = MemoryStore::new().clock(clock.clone());
+        let (shared, ends) = open(case, &clock);
         let pair = Self {
-            redis: store.clone().clock(clock.clone()).open(&policies).unwrap(),
+            shared,
+            ends,
             memory: memory.open(&policies).unwrap(),
             clock,
             runtime,
@@ -343,7 +387,7 @@ impl<'a> Pair<'a> {
             tenant: 0,
             weight: 1,
         };
-        let _ = pair.wait_for(pair.redis.peek(&pair.charges(nobody, 0, false)).wait());
+        let _ = pair.wait_for(pair.shared.peek(&pair.charges(nobody, 0, false)).wait());
         pair
     }
 
@@ -361,9 +405,11 @@ impl<'a> Pair<'a> {
     fn end_slots(&mut self, then: u64) {
         let mut ended: Vec<(u64, String, Charge)> = Vec::new();
         for held in &mut self.held {
-            let name = |index: usize| match index {
-                0 => held.charge.slot.unwrap().number().to_string(),
-                _ => format!("{}.{}", held.charge.slot.unwrap().number(), index + 1),
+            let number = held.charge.slot.unwrap().number();
+            let name = |index: usize| match (self.ends, index) {
+                (Ends::OfRequests, _) => format!("{number:020}"),
+                (Ends::OfSlots, 0) => number.to_string(),
+                (Ends::OfSlots, _) => format!("{number}.{}", index + 1),
             };
             let names = (0..held.charge.cost as usize).map(name);
             for (name, end) in names.zip(&mut held.ends) {
@@ -380,7 +426,11 @@ impl<'a> Pair<'a> {
         ended.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
         self.counts.ended += ended.len() as u64;
         let is_together = |one: &(u64, String, Charge), other: &(u64, String, Charge)| {
-            one.0 == other.0 && one.2.policy == other.2.policy && one.2.key == other.2.key
+            let is_of_one = self.ends == Ends::OfSlots || one.1 == other.1;
+            is_of_one
+                && one.0 == other.0
+                && one.2.policy == other.2.policy
+                && one.2.key == other.2.key
         };
         // Each policy has slots of its own.
         for policy in [0, 1] {
@@ -432,7 +482,7 @@ impl<'a> Pair<'a> {
         match *verb {
             Verb::Acquire(asker, cost) => {
                 let charges = self.charges(asker, cost, true);
-                let told = self.wait_for(self.redis.decide(&charges).wait());
+                let told = self.wait_for(self.shared.decide(&charges).wait());
                 self.same_decision(&charges, &told)
             }
             Verb::Together(ref asked) => {
@@ -442,7 +492,7 @@ impl<'a> Pair<'a> {
                 let asked: Vec<_> = asked.collect();
                 let told: Vec<Outcomes> = self.runtime.block_on(async {
                     let replies = asked.iter().map(|charges| {
-                        let reply = self.redis.decide(charges);
+                        let reply = self.shared.decide(charges);
                         tokio::spawn(reply.wait())
                     });
                     let replies: Vec<_> = replies.collect();
@@ -459,12 +509,12 @@ impl<'a> Pair<'a> {
             }
             Verb::Check(asker, cost) => {
                 let charges = self.charges(asker, cost, false);
-                let told = self.wait_for(self.redis.decide(&charges).wait());
+                let told = self.wait_for(self.shared.decide(&charges).wait());
                 self.same_decision(&charges, &told)
             }
             Verb::Peek(asker, cost) => {
                 let charges = self.charges(asker, cost, false);
-                let told = self.wait_for(self.redis.peek(&charges).wait());
+                let told = self.wait_for(self.shared.peek(&charges).wait());
                 let expected = self.memory.peek_now(&charges);
                 self.same(&told, &expected)
             }
@@ -472,7 +522,7 @@ impl<'a> Pair<'a> {
                 if place < self.held.len() {
                     let Held { charge, ends } = self.held.remove(place);
                     let left = ends.iter().filter(|end| **end < u64::MAX).count();
-                    let released = self.redis.amend(&[charge], Amendment::Release);
+                    let released = self.shared.amend(&[charge], Amendment::Release);
                     self.wait_for(released.wait());
                     let left = Charge {
                         cost: u32::try_from(left).unwrap(),
@@ -490,7 +540,7 @@ impl<'a> Pair<'a> {
 
     fn amend(&self, asker: Asker, amendment: Amendment) -> Result<(), TestCaseError> {
         let charges = &self.charges(asker, 0, false)[..1];
-        let told = self.wait_for(self.redis.amend(charges, amendment).wait());
+        let told = self.wait_for(self.shared.amend(charges, amendment).wait());
         let expected = self.memory.amend_now(charges, amendment).unwrap();
         if amendment != Amendment::Reset {
             prop_assert_eq!(told, expected);
@@ -522,8 +572,8 @@ impl<'a> Pair<'a> {
     }
 
     /// Compares two decisions by their debug forms, which show every number and the time.
-    fn same(&mut self, in_redis: &Outcomes, in_memory: &Outcomes) -> Result<(), TestCaseError> {
-        prop_assert_eq!(shown(in_redis), shown(in_memory));
+    fn same(&mut self, shared: &Outcomes, in_memory: &Outcomes) -> Result<(), TestCaseError> {
+        prop_assert_eq!(shown(shared), shown(in_memory));
         self.counts.decisions += 1;
         self.counts.denied += u64::from(!in_memory.is_allowed());
         Ok(())

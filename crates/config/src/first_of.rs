@@ -289,10 +289,6 @@ impl Store for Like {
         true
     }
 
-    fn holds_slots(&self) -> bool {
-        true
-    }
-
     fn chooses_payers(&self) -> Payers {
         self.0
     }

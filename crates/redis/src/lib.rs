@@ -255,10 +255,6 @@ impl Store for RedisStore {
         true
     }
 
-    fn holds_slots(&self) -> bool {
-        true
-    }
-
     fn divides_limits(&self) -> bool {
         true
     }

@@ -5,12 +5,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use tower_ratelimit::key::IntoKey;
-use tower_ratelimit::store::{Charge, SharedStore, Slot, Store};
-use tower_ratelimit::{
-    Concurrency, FixedWindow, Limiter, ManualClock, MemoryStore, Policy, TokenBucket,
-};
-
-use crate::support::items::Map;
+use tower_ratelimit::store::{Charge, Slot, Store};
+use tower_ratelimit::{Concurrency, FixedWindow, Limiter, MemoryStore, Policy, TokenBucket};
 
 /// A service that counts the requests in it.
 #[derive(Default)]
@@ -108,21 +104,6 @@ fn policies_in_opposite_orders_do_not_wait_for_each_other() {
             .take(2)
             .max(),
         Some(0)
-    );
-}
-
-#[test]
-fn a_store_that_knows_no_slots_is_refused_when_it_is_built() {
-    let store = SharedStore::new(Map::new(&ManualClock::new()));
-    let policy = Policy::new("at once", Concurrency::of(2));
-    let error = Limiter::builder()
-        .policy(policy)
-        .store(store)
-        .build()
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "`concurrency` cannot be \"at once\": take a store that knows slots: MemoryStore or RedisStore"
     );
 }
 

@@ -4,6 +4,7 @@ mod fair;
 mod guaranteed;
 mod overriding;
 mod remembering;
+mod slots;
 
 use std::time::Duration;
 

@@ -85,13 +85,6 @@ pub trait Store: Sealed {
         false
     }
 
-    /// Returns whether its backends support the slots of a [`Concurrency`](crate::Concurrency): a charge takes
-    /// them by its [slot](Charge::holding), and [`Amendment::Release`] gives them back. The default is
-    /// `false`: then building a limiter or a layer with such a policy is an error.
-    fn holds_slots(&self) -> bool {
-        false
-    }
-
     /// Returns between which policies its backends choose the one that pays:
     /// [`first_of`](crate::limiter::LimiterBuilder::first_of). By default they do not choose: then building a limiter or a layer
     /// with such a group is an error.
@@ -257,6 +250,12 @@ pub trait Backend: Sealed + fmt::Debug + Send + Sync + 'static {
             Amendment::GiveBack(_) => Ok(false),
             _ => Err(StoreError::new(StoreErrorKind::Unsupported)),
         })
+    }
+
+    /// Forgets the slots that these charges hold, without a word to the store, which is away: there they end by themselves. By
+    /// default there is nothing to forget.
+    fn forget(&self, charges: &[Charge]) {
+        let _ = charges;
     }
 
     /// Returns the counts of the store, for a [snapshot](crate::Limiter::snapshot). By default they say only

@@ -23,8 +23,11 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::hand::Hand;
+use super::shares::fraction;
+use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcome;
+use crate::policy::{Fair, MOST_TENANTS};
 
 /// What the rule has to know of the shared limit and of its tenants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +38,17 @@ pub(in crate::store) struct SlotScale {
     pub(in crate::store) active_for: Micros,
     /// How many tenants are told apart.
     pub(in crate::store) tenants: usize,
+}
+
+impl SlotScale {
+    /// Returns that of a policy with this algorithm, or `None` if it grants nothing.
+    pub(in crate::store) fn of(algorithm: &Algorithm, fair: &Fair) -> Option<Self> {
+        Some(Self {
+            limit: algorithm.limit()?,
+            active_for: fair.is_active_for(),
+            tenants: fair.tenants(),
+        })
+    }
 }
 
 /// The tenants of one shared limit.
@@ -145,6 +159,10 @@ const ROUNDED: f64 = 1e-6;
 /// The name of all tenants together that are not told apart.
 const OTHERS: u64 = 0;
 
+/// How many words come before those of the tenants, and how many a tenant is.
+const HEAD: usize = 9;
+const WORDS: usize = 9;
+
 impl SlotShare {
     /// The rule in Lua, for stores that run it where the state is.
     pub(in crate::store) const LUA: &str = include_str!("holders.lua");
@@ -234,6 +252,102 @@ impl Holders {
         self.tenants.len()
     }
 
+    /// Reads what was [written](Self::words). Numbers that no rule writes are not read.
+    pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
+        if words.is_empty() {
+            return Some(Self::default());
+        }
+        let (&[virtual_time, at, hand, due, name, slots, began, since, idle], words) =
+            words.split_first_chunk::<HEAD>()?;
+        let (each, rest) = words.as_chunks();
+        let tenants = each.iter().map(|words| Holder::read(*words));
+        let tenants = tenants.collect::<Option<Vec<_>>>()?;
+        let places = tenants.iter().enumerate();
+        let places = places.map(|(place, tenant)| (tenant.name, place));
+        let places: HashMap<_, _, RandomState> = places.collect();
+        let is_possible = rest.is_empty()
+            // All that are not told apart are one more.
+            && (1..=MOST_TENANTS as usize + 1).contains(&tenants.len())
+            && places.len() == tenants.len();
+        is_possible.then_some(())?;
+        let mut sums = Sums::default();
+        for tenant in &tenants {
+            sums.count_in(tenant);
+        }
+        let claim = Claim {
+            name,
+            slots: slots.try_into().ok()?,
+            began: Micros::new(began),
+            since: Micros::new(since),
+            idle: fraction(idle)?,
+        };
+        Some(Self {
+            virtual_time: fraction(virtual_time)?,
+            at: Micros::new(at),
+            sums,
+            waiting: tenants.iter().filter(|tenant| tenant.waits).count(),
+            claim: Some(claim).filter(|claim| claim.slots > 0),
+            held: tenants
+                .iter()
+                .fold(0, |held, it| u32::saturating_add(held, it.held)),
+            hand: Hand {
+                place: hand.try_into().ok()?,
+                due: fraction(due)?,
+            },
+            tenants,
+            places,
+        })
+    }
+
+    /// Returns them as words: virtual time, the latest moment, the tenant that was visited last and the visits that are due; of the claim
+    /// its tenant, its slots, or 0 if there is none, when it began, when a slot was last given back, and for how long slots were idle for
+    /// it; then for each tenant its name, a word whose first bytes are its weight, its standing and whether it waits, and whose last four
+    /// are the most slots that it has held in the span before, a word of the slots that it holds and of the most in this span, its tag,
+    /// until when its use is counted, when it has last asked, when it was last refused, until when it rests, and when its span began.
+    /// Numbers with a fraction are the bits of a binary64. No tenants are no words.
+    pub(in crate::store) fn words(&self) -> Vec<u64> {
+        if self.tenants.is_empty() {
+            return Vec::new();
+        }
+        let claim = self.claim.as_ref();
+        let claim = claim.map_or([0; 5], |claim| {
+            let [began, since] = [claim.began, claim.since].map(Micros::get);
+            [
+                claim.name,
+                claim.slots.into(),
+                began,
+                since,
+                claim.idle.to_bits(),
+            ]
+        });
+        let head = [
+            self.virtual_time.to_bits(),
+            self.at.get(),
+            self.hand.place as u64,
+            self.hand.due.to_bits(),
+        ];
+        let each = self.tenants.iter().flat_map(Holder::words);
+        head.into_iter().chain(claim).chain(each).collect()
+    }
+
+    /// Returns when nothing would change any more if all tenants were forgotten, if none asks again and all slots have ended by this
+    /// moment.
+    pub(in crate::store) fn lapse_at(&self, ended: Micros, scale: &SlotScale) -> Micros {
+        let ended = ended.max(self.at);
+        let held_for = in_micros(ended.saturating_sub(self.at)) / f64::from(scale.limit.max(1));
+        let debts = self.tenants.iter().map(|it| {
+            let grows = held_for * f64::from(it.held) / f64::from(it.weight);
+            it.tag - self.virtual_time + grows
+        });
+        // Whoever is visited meanwhile may stand elsewhere.
+        let weights = self.tenants.iter().map(|it| u64::from(it.weight)).sum();
+        let debt = in_whole_micros(debts.fold(0.0, f64::max) * in_slots(weights));
+        let lasts = scale.active_for.max(debt).saturating_add(Micros::new(1));
+        let rests = self.tenants.iter().map(|it| it.rests);
+        let lapses = ended.saturating_add(lasts.min(Micros::LONGEST));
+        rests.fold(lapses, Micros::max)
+    }
+
     /// Returns whether nothing would change if all tenants were forgotten.
     pub(in crate::store) fn are_idle(&self, now: Micros, scale: &SlotScale) -> bool {
         let away = now.saturating_sub(self.at);
@@ -294,6 +408,31 @@ impl Holders {
             Some(_) => self.end_claim(scale),
             None => {}
         }
+        self.hold(place, slots, scale);
+    }
+
+    /// Counts the slots that each tenant holds, of these names, unless it has counted as many.
+    pub(in crate::store) fn count_anew(
+        &mut self,
+        held: impl Iterator<Item = (u64, u32)> + Clone,
+        now: Micros,
+        scale: &SlotScale,
+    ) {
+        if held.clone().map(|(_, slots)| u64::from(slots)).sum::<u64>() == self.held.into() {
+            return;
+        }
+        self.advance(now, scale);
+        for place in 0..self.tenants.len() {
+            self.change(place, scale, |tenant| tenant.held = 0);
+        }
+        self.held = 0;
+        for (name, slots) in held {
+            let place = self.find(name, 1, scale);
+            self.hold(place, slots, scale);
+        }
+    }
+
+    fn hold(&mut self, place: usize, slots: u32, scale: &SlotScale) {
         self.held = self.held.saturating_add(slots);
         self.change(place, scale, |tenant| {
             tenant.held = tenant.held.saturating_add(slots);
@@ -369,6 +508,17 @@ impl Holders {
         {
             claim.since = at;
         }
+    }
+
+    /// Counts slots of this tenant that have ended at this moment, which may be before the latest.
+    pub(in crate::store) fn end(
+        &mut self,
+        name: u64,
+        slots: u32,
+        ended: Micros,
+        scale: &SlotScale,
+    ) {
+        self.give_back(name, slots, ended.max(self.at), scale);
     }
 
     /// Lets others have the slots that were kept for a request, until its tenant has had no more than its share.
@@ -574,6 +724,60 @@ impl Holders {
 }
 
 impl Holder {
+    fn read(words: [u64; WORDS]) -> Option<Self> {
+        let [name, traits, slots, tag, moments @ ..] = words;
+        let [weight, standing, waits, 0, before @ ..] = traits.to_be_bytes() else {
+            return None;
+        };
+        let [settled, seen, refused, rests, span] = moments.map(Micros::new);
+        let most = [low(slots), u32::from_be_bytes(before)];
+        Some(Self {
+            name,
+            weight: (weight > 0).then_some(weight.into())?,
+            standing: match standing {
+                0 => Standing::Away,
+                1 => Standing::Hungry,
+                2 => Standing::Full,
+                3 => Standing::Sated,
+                _ => return None,
+            },
+            held: low(slots >> 32),
+            wants: most[0].max(most[1]),
+            tag: fraction(tag)?,
+            settled,
+            seen,
+            refused,
+            waits: waits != 0,
+            rests,
+            most,
+            span,
+        })
+    }
+
+    fn words(&self) -> [u64; WORDS] {
+        let standing = match self.standing {
+            Standing::Away => 0,
+            Standing::Hungry => 1,
+            Standing::Full => 2,
+            Standing::Sated => 3,
+        };
+        let weight = u8::try_from(self.weight).unwrap_or(u8::MAX);
+        let [most, before] = self.most;
+        let [a, b, c, d] = before.to_be_bytes();
+        let traits = [weight, standing, self.waits.into(), 0, a, b, c, d];
+        [
+            self.name,
+            u64::from_be_bytes(traits),
+            u64::from(self.held) << 32 | u64::from(most),
+            self.tag.to_bits(),
+            self.settled.get(),
+            self.seen.get(),
+            self.refused.get(),
+            self.rests.get(),
+            self.span.get(),
+        ]
+    }
+
     /// Finds out how many slots it wants, and whether it was refused lately.
     fn look_back(&mut self, now: Micros, scale: &SlotScale) {
         let span = now.saturating_sub(self.span);
@@ -660,6 +864,11 @@ impl Sums {
     }
 }
 
+/// Returns the lower half of a word.
+fn low(word: u64) -> u32 {
+    u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+}
+
 #[expect(
     clippy::cast_precision_loss,
     reason = "a time of so many years is rounded"
@@ -692,4 +901,172 @@ fn in_slots(number: u64) -> f64 {
 )]
 fn rounded_down(number: f64) -> u32 {
     number as u32
+}
+
+#[cfg(all(test, not(tower_ratelimit_loom)))]
+mod tests {
+    use super::*;
+
+    fn scale() -> SlotScale {
+        SlotScale {
+            limit: 4,
+            active_for: Micros::from_secs(1),
+            tenants: 64,
+        }
+    }
+
+    /// Tenant 7 holds three slots and asks for two more, and tenant 8 has held one.
+    fn holders() -> Holders {
+        let (mut holders, scale) = (Holders::default(), scale());
+        let second = |tenths: u64| Micros::new(100_000 * tenths);
+        let (eight, _) = holders.ask((8, 4), second(10), &scale);
+        holders.take(eight, 1, &scale);
+        holders.give_back(8, 1, second(12), &scale);
+        let (seven, _) = holders.ask((7, 1), second(13), &scale);
+        holders.take(seven, 3, &scale);
+        let asked = holders.ask((7, 1), second(15), &scale);
+        holders.refuse(asked, 2, &scale);
+        holders
+    }
+
+    /// Nodes of different versions share items.
+    #[test]
+    fn the_words_stay_the_same_from_version_to_version() {
+        let bits = f64::to_bits;
+        let holders = holders();
+        let words = [
+            &[bits(1_500_000.0), 1_500_000, 0, bits(0.0)][..],
+            &[0, 0, 0, 0, bits(0.0)],
+            &[8, 0x0403_0000_0000_0000, 1],
+            &[
+                bits(1_012_500.0),
+                1_500_000,
+                1_000_000,
+                1_000_000,
+                0,
+                1_000_000,
+            ],
+            &[7, 0x0101_0100_0000_0000, 3 << 32 | 3],
+            &[
+                bits(1_450_000.0),
+                1_500_000,
+                1_500_000,
+                1_500_000,
+                0,
+                1_300_000,
+            ],
+        ];
+        assert_eq!(holders.words(), words.concat());
+        let read = Holders::read(&holders.words()).unwrap();
+        assert_eq!(read.words(), holders.words());
+        assert_eq!(format!("{:?}", read.sums), format!("{:?}", holders.sums));
+        assert_eq!((read.held, read.waiting), (3, 1));
+        assert!(Holders::default().words().is_empty());
+        assert!(Holders::read(&[]).unwrap().tenants.is_empty());
+    }
+
+    #[test]
+    fn a_claim_is_written_and_read() {
+        let (mut holders, scale) = (holders(), scale());
+        let asked = holders.ask((8, 4), Micros::new(1_600_000), &scale);
+        holders.refuse(asked, 2, &scale);
+        let claim = Claim {
+            name: 8,
+            slots: 2,
+            began: Micros::new(1_600_000),
+            since: Micros::new(1_600_000),
+            idle: 0.0,
+        };
+        let expected = format!("{:?}", Some(claim));
+        assert_eq!(format!("{:?}", holders.claim), expected);
+        let read = Holders::read(&holders.words()).unwrap();
+        assert_eq!(format!("{:?}", read.claim), expected);
+    }
+
+    /// What an item holds may be anything.
+    #[test]
+    fn words_that_no_rule_writes_are_not_read() {
+        let words = holders().words();
+        let one = HEAD + WORDS;
+        for len in 1..words.len() {
+            assert_eq!(Holders::read(&words[..len]).is_some(), len == one, "{len}");
+        }
+        let not_a_number = f64::NAN.to_bits();
+        for (at, word) in [
+            (0, not_a_number),
+            (3, f64::MAX.to_bits()),
+            (5, 1 << 32),
+            (8, f64::INFINITY.to_bits()),
+            (HEAD + 1, 0x0001_0000_0000_0000),
+            (HEAD + 1, 0x0404_0000_0000_0000),
+            (HEAD + 1, 0x0401_0001_0000_0000),
+            (HEAD + 3, not_a_number),
+            (HEAD + WORDS, 8),
+        ] {
+            let mut words = words.clone();
+            words[at] = word;
+            assert!(Holders::read(&words).is_none(), "{word} at {at}");
+        }
+        let mut many = words[..HEAD].to_vec();
+        for name in 0..u64::from(MOST_TENANTS) + 2 {
+            many.push(name);
+            many.extend(&words[HEAD + 1..one]);
+        }
+        assert!(Holders::read(&many).is_none());
+        assert!(Holders::read(&many[..many.len() - WORDS]).is_some());
+    }
+
+    #[test]
+    fn the_largest_numbers_that_are_read_break_nothing() {
+        let scale = scale();
+        let extremes = [1e60, -1e60, 0.0].map(f64::to_bits);
+        for [virtual_time, tag] in extremes
+            .into_iter()
+            .flat_map(|one| extremes.map(|two| [one, two]))
+        {
+            for traits in [0x6400, 0x6401, 0x6402, 0x6403].map(|traits| traits << 48 | 0x0100 << 32)
+            {
+                for moment in [0, u64::MAX] {
+                    let head = [virtual_time, moment, u64::MAX, tag];
+                    let claim = [1, u32::MAX.into(), moment, moment, tag];
+                    let each = [1, 2].map(|name| {
+                        let [most, times] = [u64::MAX, moment];
+                        [name, traits, most, tag, times, times, times, times, times]
+                    });
+                    let words = [&head[..], &claim, each.as_flattened()].concat();
+                    for now in [0, 1 << 53, u64::MAX].map(Micros::new) {
+                        let mut holders = Holders::read(&words).unwrap();
+                        let _ = holders.look(1, now, &scale);
+                        let _ = holders.lapse_at(now, &scale);
+                        holders.end(2, u32::MAX, now, &scale);
+                        holders.count_anew([(4, u32::MAX), (5, 9)].into_iter(), now, &scale);
+                        let asked = holders.ask((3, 1), now, &scale);
+                        holders.take(asked.0, 1, &scale);
+                        holders.refuse(asked, 2, &scale);
+                        holders.pass_by(asked.0, &scale);
+                        holders.give_back(1, 1, now, &scale);
+                        let _ = holders.lapse_at(now, &scale);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Until then, a tenant that was refused or has held slots is another one than a new tenant.
+    #[test]
+    fn tenants_that_have_lapsed_are_as_good_as_forgotten() {
+        let scale = scale();
+        let ended = Micros::new(9_000_000);
+        let mut holders = holders();
+        let lapses = holders.lapse_at(ended, &scale);
+        assert!(lapses > Micros::new(10_000_000), "{lapses:?}");
+        holders.end(7, 3, ended, &scale);
+        assert!(holders.are_idle(lapses, &scale));
+        let (mut anew, now) = (Holders::default(), lapses);
+        for name in [8, 7, 9] {
+            let [(_, one), (_, other)] =
+                [&mut holders, &mut anew].map(|it| it.ask((name, 1), now, &scale));
+            assert_eq!(one, other);
+        }
+    }
 }

@@ -816,7 +816,8 @@ impl Tenant {
     }
 }
 
-fn fraction(bits: u64) -> Option<f64> {
+/// Reads a number with a fraction.
+pub(super) fn fraction(bits: u64) -> Option<f64> {
     let number = f64::from_bits(bits);
     // A comparison with what is no number is false.
     (number.abs() <= LARGEST).then_some(number)

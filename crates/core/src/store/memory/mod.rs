@@ -321,10 +321,6 @@ impl Store for MemoryStore {
         true
     }
 
-    fn holds_slots(&self) -> bool {
-        true
-    }
-
     fn chooses_payers(&self) -> Payers {
         Payers::OfAnyKeys
     }

@@ -102,7 +102,14 @@ impl Backend for Guard {
         if amendment.is_of_a_degraded_charge() {
             return Reply::Now(self.standby.settle(charges, amendment));
         }
+        if amendment == Amendment::Release {
+            self.standby.release(charges);
+        }
         if self.watch.is_away(charges) {
+            if amendment == Amendment::Release {
+                self.backend.forget(charges);
+                return Reply::Now(Ok(true));
+            }
             return Reply::Now(
                 self.standby
                     .change(charges, amendment, Err(Standby::away())),
@@ -125,7 +132,10 @@ impl Backend for Guard {
     }
 
     fn stats(&self) -> StoreStats {
-        self.watch.stats(self.backend.stats().kind)
+        let of_backend = self.backend.stats();
+        let mut stats = self.watch.stats(of_backend.kind);
+        stats.failed_renewals = of_backend.failed_renewals;
+        stats
     }
 
     fn keys(&self, policy: usize) -> Option<KeyStats> {

@@ -40,13 +40,6 @@ impl<L: Backend> Guarded<L> {
             let remedy = "leave it out, or take a store that counts refusals: MemoryStore, RedisStore or SharedStore";
             return Err(ConfigError::quoting("penalty", policy.name(), remedy));
         }
-        let limits_concurrency = |policy: &&Policy| policy.algorithm().limits_concurrency();
-        if let Some(policy) = policies.iter().find(limits_concurrency)
-            && !store.holds_slots()
-        {
-            let remedy = "take a store that knows slots: MemoryStore or RedisStore";
-            return Err(ConfigError::quoting("concurrency", policy.name(), remedy));
-        }
         let backend = Arc::new(store.open(policies)?);
         let guard = match store.availability() {
             Some(availability) => Some(availability.guard(policies, &backend)?),

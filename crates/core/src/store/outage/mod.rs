@@ -24,7 +24,7 @@ pub(crate) mod breaker;
 mod guard;
 pub(crate) mod guarded;
 mod node_count;
-mod remote_backend;
+pub(super) mod remote_backend;
 mod report;
 pub(crate) mod standby;
 pub(crate) mod watch;

@@ -90,7 +90,7 @@ impl Remote for RemoteBackend {
 
 /// Waits at most this long for the answer to a call. Without a runtime that has timers, it waits for the
 /// answer.
-pub(super) async fn in_time<T>(
+pub(in crate::store) async fn in_time<T>(
     deadline: Duration,
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::iter;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -14,8 +14,9 @@ use super::change::{Change, Changed, Verb};
 use super::guarantee::Guarantee;
 use super::others::Others;
 use super::part::{Part, Tags};
+use super::slots::{self, Holding, SlotDivision};
 use super::tenants::{self, Division};
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, Limit};
 use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
@@ -23,19 +24,29 @@ use crate::key::Key;
 use crate::observe::StoreStats;
 use crate::policy::{NamedPenalty, Policy};
 use crate::store::allotment::Allotment;
-use crate::store::charged::cannot_have;
-use crate::store::fair::Scale;
+use crate::store::charged::{cannot_have, mark};
+use crate::store::fair::{Scale, SlotScale};
+use crate::store::in_use::SlotsInUse;
+use crate::store::renewal::keep;
 use crate::store::sealed::Sealed;
-use crate::store::{Amendment, Backend, Charge, Charged, Outlook, Reply, Wanted};
+use crate::store::{Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, Slot, Wanted};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
-pub struct SharedBackend<I> {
-    items: Arc<I>,
-    policies: Box<[Opened]>,
+pub struct SharedBackend<I>(Arc<Changes<I>>);
+
+/// Makes the changes to the items of a list of policies.
+pub(super) struct Changes<I> {
+    pub(super) items: Arc<I>,
+    pub(super) policies: Box<[Opened]>,
+    /// How long a slot lasts without a renewal.
+    pub(super) slot_life: Micros,
+    /// The slots that requests of this node hold in the items.
+    pub(super) in_use: SlotsInUse,
+    pub(super) failed_renewals: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Opened {
+pub(super) struct Opened {
     algorithm: Algorithm,
     tags: Tags,
     penalty: Option<NamedPenalty>,
@@ -43,10 +54,12 @@ struct Opened {
     guaranteed: Option<(usize, u32)>,
     /// How its limit is divided among tenants, if it is.
     divided: Option<Scale>,
+    /// The same if it is on concurrency.
+    divided_slots: Option<SlotScale>,
 }
 
 impl<I: Items> SharedBackend<I> {
-    pub(super) fn new(items: Arc<I>, policies: &[Policy]) -> Self {
+    pub(super) fn new(items: Arc<I>, policies: &[Policy], slot_life: Micros) -> Self {
         let guaranteed = Allotment::guarantees(policies);
         let policies = policies.iter().zip(guaranteed);
         let policies = policies.map(|(policy, guaranteed)| Opened {
@@ -55,13 +68,19 @@ impl<I: Items> SharedBackend<I> {
             penalty: policy.named_penalty(),
             guaranteed,
             divided: division_of(policy),
+            divided_slots: division_of_slots(policy),
         });
-        Self {
+        Self(Arc::new(Changes {
             items,
             policies: policies.collect(),
-        }
+            slot_life,
+            in_use: SlotsInUse::default(),
+            failed_renewals: AtomicU64::new(0),
+        }))
     }
+}
 
+impl<I: Items> Changes<I> {
     /// Decides all charges in one change, or reports that the store cannot.
     fn decide(&self, charges: &[Charge], verb: Verb) -> Reply<Result<Changed, StoreError>> {
         let change = match self.change(charges, verb) {
@@ -77,7 +96,7 @@ impl<I: Items> SharedBackend<I> {
         update(&*self.items, change)
     }
 
-    fn change(&self, charges: &[Charge], verb: Verb) -> Result<Change, StoreError> {
+    pub(super) fn change(&self, charges: &[Charge], verb: Verb) -> Result<Change, StoreError> {
         let mut opened = SmallVec::<[_; 8]>::new();
         for charge in charges {
             let policy = self.policies.get(charge.policy).ok_or_else(|| {
@@ -97,7 +116,8 @@ impl<I: Items> SharedBackend<I> {
             let place = |item| names.partition_point(|name| name < item);
             let item = place(item);
             let home = home.as_ref().map_or(item, place);
-            let limit = charge.limit.and_then(|limit| opened.algorithm.under(limit));
+            let limit = charge.limit.map(|limit| opened.within_an_item(limit));
+            let limit = limit.and_then(|limit| opened.algorithm.under(limit));
             let guarantee = opened.guaranteed.map(|(below, units)| {
                 let child = charges.iter().find(|other| other.policy == below);
                 Others::Children(Guarantee {
@@ -107,11 +127,24 @@ impl<I: Items> SharedBackend<I> {
                 })
             });
             let division = opened.divided.map(|scale| {
-                let name = tag(charge.key.name().as_ref());
                 Others::Tenants(Division {
                     tag: opened.tags.tenants,
                     scale,
-                    tenant: (name, charge.weight.max(1).into()),
+                    tenant: tenant(charge),
+                })
+            });
+            let holding = opened.algorithm.limits_concurrency().then(|| {
+                let slot = charge.slot.filter(|_| charge.cost > 0);
+                let division = opened.divided_slots.map(|scale| SlotDivision {
+                    tag: opened.tags.tenants,
+                    scale,
+                    tenant: tenant(charge),
+                });
+                Others::Holders(Holding {
+                    tag: opened.tags.state,
+                    life: self.slot_life,
+                    number: slot.map_or(0, Slot::number),
+                    division,
                 })
             });
             parts.push(Part {
@@ -126,10 +159,16 @@ impl<I: Items> SharedBackend<I> {
                 is_soft: charge.is_soft,
                 is_shadow: charge.is_shadow,
                 alternative: charge.alternative,
-                others: guarantee.or(division),
+                others: guarantee.or(division).or(holding),
             });
         }
         Ok(Change::new(names, parts, verb))
+    }
+
+    /// Returns whether requests hold slots under the policy of this charge.
+    fn is_of_slots(&self, charge: &Charge) -> bool {
+        let policy = self.policies.get(charge.policy);
+        policy.is_some_and(|policy| policy.algorithm.limits_concurrency())
     }
 }
 
@@ -142,13 +181,40 @@ fn division_of(policy: &Policy) -> Option<Scale> {
     })
 }
 
+/// Returns how the slots of a policy are divided among as many tenants as an item has room for.
+fn division_of_slots(policy: &Policy) -> Option<SlotScale> {
+    let fair = policy.fairness()?;
+    let algorithm = policy.algorithm();
+    let scale = SlotScale::of(algorithm, fair).filter(|_| algorithm.limits_concurrency())?;
+    Some(SlotScale {
+        tenants: scale.tenants.min(tenants::MOST),
+        ..scale
+    })
+}
+
+/// Returns the name of the tenant of a charge, and its weight.
+pub(super) fn tenant(charge: &Charge) -> (u64, u32) {
+    let name = tag(charge.key.name().as_ref());
+    (name, charge.weight.max(1).into())
+}
+
 impl Opened {
+    /// Returns a limit of a charge, of which no item has more slots than it has room for.
+    fn within_an_item(&self, limit: Limit) -> Limit {
+        if self.algorithm.limits_concurrency() {
+            let most = |units: u32| units.min(slots::MOST);
+            return Limit::new(most(limit.quota()), most(limit.size()));
+        }
+        limit
+    }
+
     /// Returns the name of the item that has the state of a key, and that of the one that has its block if it is another: tenants share a
     /// limit, and each is blocked by itself. An amendment is about one of them.
-    fn items(&self, key: &Key, verb: Verb) -> (String, Option<String>) {
+    pub(super) fn items(&self, key: &Key, verb: Verb) -> (String, Option<String>) {
         let name = |key: &Key| format!("trl1:{}", key.name());
         match verb {
-            _ if self.divided.is_none() => (name(key), None),
+            _ if self.divided.is_none() && self.divided_slots.is_none() => (name(key), None),
+            Verb::Renew => (name(&key.root()), None),
             Verb::Amend(amendment) if !amendment.is_of_blocks() => (name(&key.root()), None),
             Verb::Amend(_) | Verb::Refusals => (name(key), None),
             Verb::Charge | Verb::Take | Verb::Peek | Verb::Outlook => {
@@ -159,7 +225,7 @@ impl Opened {
 }
 
 /// Makes a change. An error after the items were read is marked as that of a write, if there was anything to write.
-fn update(items: &impl Items, change: Change) -> Reply<Result<Changed, StoreError>> {
+pub(super) fn update(items: &impl Items, change: Change) -> Reply<Result<Changed, StoreError>> {
     let has_writes = Arc::clone(&change.has_writes);
     items.update(change).map(move |changed| {
         changed.map_err(|error| {
@@ -220,21 +286,43 @@ impl<I: Items> Sealed for SharedBackend<I> {}
 
 impl<I: Items> Backend for SharedBackend<I> {
     fn stats(&self) -> StoreStats {
-        StoreStats::new("shared")
+        let mut stats = StoreStats::new("shared");
+        stats.failed_renewals = self.0.failed_renewals.load(Ordering::Relaxed);
+        stats
     }
 
     fn charge(&self, charges: &[Charge], _: Wanted, outcomes: &mut Outcomes) -> Charged {
-        match self.decide(charges, Verb::Charge) {
+        let holds = charges.iter().any(|charge| charge.slot.is_some());
+        match self.0.decide(charges, Verb::Charge) {
             Reply::Now(changed) => {
                 let answer = changed.and_then(|changed| changed.answer);
-                Charged::now(charges, answer, outcomes)
+                let told = Charged::now(charges, answer, outcomes);
+                if holds && matches!(told, Charged::Now(Ok(true))) {
+                    keep(&self.0, charges, outcomes);
+                }
+                told
+            }
+            Reply::Later(changed) if holds => {
+                let (of, charges) = (Arc::clone(&self.0), Charges::from_slice(charges));
+                Charged::later(async move {
+                    let mut outcomes = changed.await?.answer?;
+                    mark(&charges, &mut outcomes);
+                    keep(&of, &charges, &outcomes);
+                    Ok(outcomes)
+                })
             }
             Reply::Later(changed) => Charged::later(async move { changed.await?.answer }),
         }
     }
 
     fn acquire_up_to(&self, charges: &[Charge]) -> Reply<Result<(u32, Outcomes), StoreError>> {
-        let changed = self.decide(charges, Verb::Take);
+        // Slots are taken one by one, and held.
+        let rates = charges.iter().filter(|charge| !self.0.is_of_slots(charge));
+        let rates: Charges = rates.copied().collect();
+        if rates.is_empty() {
+            return Reply::Now(Ok((0, Outcomes::new(Micros::ZERO))));
+        }
+        let changed = self.0.decide(&rates, Verb::Take);
         changed.map(|changed| {
             let changed = changed?;
             Ok((changed.units, changed.answer?))
@@ -242,12 +330,12 @@ impl<I: Items> Backend for SharedBackend<I> {
     }
 
     fn peek(&self, charges: &[Charge]) -> Reply<Result<Outcomes, StoreError>> {
-        let changed = self.decide(charges, Verb::Peek);
+        let changed = self.0.decide(charges, Verb::Peek);
         changed.map(|changed| changed?.answer)
     }
 
     fn outlook(&self, charges: &[Charge]) -> Reply<Result<Outlook, StoreError>> {
-        let changed = self.decide(charges, Verb::Outlook);
+        let changed = self.0.decide(charges, Verb::Outlook);
         changed.map(|changed| {
             let Changed { answer, keys, .. } = changed?;
             Ok(Outlook {
@@ -258,29 +346,39 @@ impl<I: Items> Backend for SharedBackend<I> {
     }
 
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
-        let changed = self.decide(slice::from_ref(charge), Verb::Refusals);
+        let changed = self.0.decide(slice::from_ref(charge), Verb::Refusals);
         changed.map(|changed| changed.map(|changed| changed.units))
     }
 
     /// Changes one item after another, if they cannot be changed together.
     fn amend(&self, charges: &[Charge], amendment: Amendment) -> Reply<Result<bool, StoreError>> {
         if let Amendment::Override(limit, _) = amendment {
-            let opened = |charge: &Charge| self.policies.get(charge.policy);
+            let opened = |charge: &Charge| self.0.policies.get(charge.policy);
             let mut opened = charges.iter().filter_map(opened);
             if opened.any(|opened| opened.algorithm.under(limit).is_none()) {
                 return Reply::Now(Err(cannot_have()));
             }
         }
-        let change = match self.change(charges, Verb::Amend(amendment)) {
+        let held: Charges;
+        let mut charges = charges;
+        if amendment == Amendment::Release {
+            held = self.0.in_use.forget(charges);
+            charges = &held;
+            if charges.is_empty() {
+                return Reply::Now(Ok(true));
+            }
+        }
+        let change = match self.0.change(charges, Verb::Amend(amendment)) {
             Ok(change) => change,
             Err(error) => return Reply::Now(Err(error)),
         };
+        let items = &self.0.items;
         let answer = |changed: Changed| changed.answer.map(|_| changed.amended);
-        if change.names.len() <= self.items.at_once().max(1) {
-            let changed = update(&*self.items, change);
+        if change.names.len() <= items.at_once().max(1) {
+            let changed = update(&**items, change);
             return changed.map(move |changed| answer(changed?));
         }
-        let items = Arc::clone(&self.items);
+        let items = Arc::clone(items);
         Reply::later(async move {
             let mut all = amendment.answer_about_none();
             for change in change.one_by_one() {
@@ -290,12 +388,16 @@ impl<I: Items> Backend for SharedBackend<I> {
             Ok(all)
         })
     }
+
+    fn forget(&self, charges: &[Charge]) {
+        self.0.in_use.forget(charges);
+    }
 }
 
 impl<I: fmt::Debug> fmt::Debug for SharedBackend<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedBackend")
-            .field("items", &self.items)
+            .field("items", &self.0.items)
             .finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::item::{Damaged, Item};
 use super::part::{KeyState, Part};
+use super::slots::Renewed;
 use crate::clock::Micros;
 use crate::decision::DenialEffect;
 use crate::decision::Outcomes;
@@ -24,6 +25,8 @@ pub struct Change {
     pub(super) names: Vec<String>,
     pub(super) parts: SmallVec<[Part; 8]>,
     pub(super) verb: Verb,
+    /// The slots to renew, each with the index of its part.
+    pub(super) renewed: Vec<(usize, Renewed)>,
     /// Whether its last application has anything to write. The store has the change then, so this is shared.
     pub(super) has_writes: Arc<AtomicBool>,
     pub(super) meanwhile: Option<Meanwhile>,
@@ -43,6 +46,8 @@ pub(super) enum Verb {
     /// Returns the number of refusals that count, in place of units.
     Refusals,
     Amend(Amendment),
+    /// Lets slots last for another life, and returns how many were lost, in place of units.
+    Renew,
 }
 
 /// The result of a [`Change`] to the items as they were found.
@@ -78,6 +83,7 @@ impl Change {
             names,
             parts,
             verb,
+            renewed: Vec::new(),
             has_writes: Arc::default(),
             meanwhile: None,
         }
@@ -126,7 +132,8 @@ impl Change {
                 if self.verb == Verb::Outlook {
                     let seen = |part: &Part| KeyState::of(part, &items, now, true);
                     let outlook = |part| seen(part).outlook(part, now);
-                    keys = self.parts.iter().map(outlook).collect();
+                    let rates = self.parts.iter().filter(|part| part.holding().is_none());
+                    keys = rates.map(outlook).collect();
                 }
                 let charges = self.verb == Verb::Charge;
                 decide(&self.parts, &mut items, charges, &mut outcomes);
@@ -140,6 +147,15 @@ impl Change {
                 let counting = self.parts.iter();
                 let counting = counting.map(|part| part.refusals(&items[part.home], now));
                 units = counting.sum();
+            }
+            Verb::Renew => {
+                for (place, part) in self.parts.iter().enumerate() {
+                    let of_part = self.renewed.iter().filter(|(of, _)| *of == place);
+                    let of_part = of_part.map(|(_, renewed)| *renewed);
+                    if let Some(holding) = part.holding() {
+                        units += holding.renew(&mut items[part.item], now, of_part);
+                    }
+                }
             }
             Verb::Amend(amendment) => {
                 amended = amendment.answer_about_none();

@@ -7,7 +7,9 @@ mod item;
 mod others;
 mod own;
 mod part;
+mod renewal;
 mod rule;
+mod slots;
 mod tenants;
 
 use std::fmt;
@@ -18,6 +20,7 @@ pub use self::backend::SharedBackend;
 pub use self::change::{Change, Changed, Write};
 
 use super::{Availability, NodeCount, Payers, Reply, Store};
+use crate::algorithm::Algorithm;
 use crate::error::{ConfigError, StoreError};
 use crate::policy::{Fair, Policy, check_names};
 use crate::store::sealed::Sealed;
@@ -79,11 +82,12 @@ use crate::store::sealed::Sealed;
 /// - **Names** are compared byte by byte: `t:Ann` is not `t:ann`. In a database, give their column a
 ///   binary collation.
 /// - **A value** has 9 bytes, and 20 and up to 32 more for each policy of the key; a sliding log has 16 more
-///   for each moment that it remembers, and sliding slots 8 for each slot. A block takes 36 more, and an
+///   for each moment that it remembers, and sliding slots 8 for each slot. A [`Concurrency`](crate::Concurrency) has 32 more for each
+///   request in flight, of which a key has at most 1,024. A block takes 36 more, and an
 ///   override 52, for as long as it lasts. A policy that [guarantees](crate::Policy::guaranteed) a part of its
 ///   limit to the keys below takes 28 more, and 48 for each of those that has asked within the last period, of
 ///   which at most 256 are told apart. A policy whose limit is [divided](crate::Policy::fair) takes 68 more, and 48
-///   for each tenant, of which at most 64 are told apart. Writing a value that is too long for the place has to fail; a
+///   for each tenant, of which at most 64 are told apart; the tenants of slots take 92, and 72 for each. Writing a value that is too long for the place has to fail; a
 ///   value that is cut short is damaged.
 /// - **Expiry** saves room and decides nothing: an item that outlives its time to live is read as new. An
 ///   item that is forgotten before its time counts as new, and lets more through. The conformance suite asks
@@ -150,7 +154,13 @@ impl<I: Items + ?Sized> Items for Arc<I> {
 ///
 /// A future of [`update`](Items::update) is polled in the runtime of its request, since it may need that runtime. What has to
 /// go on after the request, such as a settlement, goes on there too: let requests come from runtimes that run until the
-/// process ends.
+/// process ends. The slots of requests are renewed there as well.
+///
+/// # Slots
+///
+/// A slot of a [`Concurrency`](crate::Concurrency) lasts for 15 seconds, unless [`slot_ttl`](Self::slot_ttl) sets another time, and its
+/// node renews it as long as the request lasts. A key has up to 1,024 slots. See
+/// [concurrency](https://docs.rs/tower-ratelimit/latest/tower_ratelimit/guide/concurrency/index.html#over-a-store-of-your-own).
 ///
 /// # While it is away
 ///
@@ -161,7 +171,11 @@ impl<I: Items + ?Sized> Items for Arc<I> {
 pub struct SharedStore<I> {
     items: Arc<I>,
     availability: Availability,
+    slot_ttl: Duration,
 }
+
+/// How long a slot lasts, unless it is set.
+const SLOT_LIFE: Duration = Duration::from_secs(15);
 
 impl<I: Items> SharedStore<I> {
     /// Creates a store that keeps its state in `items`. Clones share it.
@@ -169,6 +183,7 @@ impl<I: Items> SharedStore<I> {
         Self {
             items: Arc::new(items),
             availability: Availability::new(),
+            slot_ttl: SLOT_LIFE,
         }
     }
 
@@ -195,6 +210,19 @@ impl<I: Items> SharedStore<I> {
         let availability = self.availability.remember_denials_for(longest);
         Self {
             availability,
+            ..self
+        }
+    }
+
+    /// Sets how long a slot of a [`Concurrency`](crate::Concurrency) lasts without a renewal, from a second to an hour, and 15 seconds by
+    /// default.
+    ///
+    /// A node renews the slots of its requests at a third of this time, one change for each item. The slots of a node that dies are free
+    /// after it. When the place is away for longer, slots end while their requests go on: they are taken again when it is back, even above
+    /// the limit, and the log says so ([`TRL027`](crate::diagnostics)). All nodes have to set the same time.
+    pub fn slot_ttl(self, life: Duration) -> Self {
+        Self {
+            slot_ttl: life,
             ..self
         }
     }
@@ -246,11 +274,35 @@ impl<I: Items> Store for SharedStore<I> {
 
     fn open(&self, policies: &[Policy]) -> Result<SharedBackend<I>, ConfigError> {
         check_names(policies.iter().map(Policy::name))?;
+        if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&self.slot_ttl) {
+            let given = format_args!("{:?}", self.slot_ttl);
+            let remedy = "give a length from a second to an hour";
+            return Err(ConfigError::new("slot_ttl", given, remedy));
+        }
+        let of_slots = policies.iter().map(Policy::algorithm);
+        let of_slots = of_slots.filter(|algorithm| algorithm.limits_concurrency());
+        of_slots
+            .filter_map(Algorithm::limit)
+            .try_for_each(check_slots)?;
         for fair in policies.iter().filter_map(Policy::fairness) {
             check_tenants(fair)?;
         }
-        Ok(SharedBackend::new(Arc::clone(&self.items), policies))
+        let items = Arc::clone(&self.items);
+        Ok(SharedBackend::new(items, policies, self.slot_ttl.into()))
     }
+}
+
+/// Rejects more slots than an item has room for.
+fn check_slots(slots: u32) -> Result<(), ConfigError> {
+    if slots > slots::MOST {
+        let remedy = format!(
+            "give at most {}, or keep the state in this process or in Redis: an item has all slots of a key, and is written whole with each \
+             request",
+            slots::MOST
+        );
+        return Err(ConfigError::new("concurrency", slots, remedy));
+    }
+    Ok(())
 }
 
 /// Rejects more tenants than an item has room for.
@@ -273,6 +325,7 @@ impl<I> Clone for SharedStore<I> {
         Self {
             items: Arc::clone(&self.items),
             availability: self.availability.clone(),
+            slot_ttl: self.slot_ttl,
         }
     }
 }

@@ -1,7 +1,9 @@
-//! Others that have a part of a limit: the keys below, to which it is guaranteed, or the tenants of a shared key.
+//! Others that have a part of a limit: the keys below, to which it is guaranteed, the tenants of a shared key, or the requests that hold
+//! its slots.
 
 use super::guarantee::{Family, Guarantee};
 use super::item::Item;
+use super::slots::{self, Holding};
 use super::tenants::{Division, Tenants};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
@@ -14,12 +16,14 @@ use crate::store::fair::Ending;
 pub(super) enum Others {
     Children(Guarantee),
     Tenants(Division),
+    Holders(Holding),
 }
 
 /// The others as a request finds them.
 pub(super) enum Asked {
     Children(Family),
     Tenants(Tenants),
+    Holders(slots::Asked),
 }
 
 impl Others {
@@ -28,6 +32,7 @@ impl Others {
         match self {
             Self::Children(guarantee) => guarantee.is_legible(item),
             Self::Tenants(division) => division.is_legible(item),
+            Self::Holders(holding) => holding.are_legible(item),
         }
     }
 
@@ -48,6 +53,10 @@ impl Others {
                 let tenants = division.ask(item, now, only_looks);
                 Some(Asked::Tenants(tenants))
             }
+            Self::Holders(holding) => {
+                let asked = holding.ask(item, now, left, only_looks);
+                Some(Asked::Holders(asked))
+            }
         }
     }
 
@@ -61,6 +70,7 @@ impl Others {
         match self {
             Self::Children(guarantee) => guarantee.amend(item, units, (limit, amendment)),
             Self::Tenants(division) => division.amend(item, units, amendment),
+            Self::Holders(holding) => holding.amend(item, units.1, amendment),
         }
     }
 }
@@ -71,6 +81,7 @@ impl Asked {
         match self {
             Self::Children(family) => cost.saturating_add(family.beside(cost)),
             Self::Tenants(tenants) => tenants.needs(cost),
+            Self::Holders(asked) => asked.needs(cost),
         }
     }
 
@@ -79,6 +90,7 @@ impl Asked {
         match self {
             Self::Children(family) => left.min(family.granted()),
             Self::Tenants(tenants) => tenants.of(left),
+            Self::Holders(asked) => asked.of(left),
         }
     }
 
@@ -87,6 +99,7 @@ impl Asked {
         match self {
             Self::Children(family) => family.tell(outcome, asked),
             Self::Tenants(tenants) => tenants.tell(outcome, asked),
+            Self::Holders(slots) => slots.tell(outcome, asked.1),
         }
     }
 
@@ -98,6 +111,7 @@ impl Asked {
                 family.keep(item, taken);
             }
             Self::Tenants(tenants) => tenants.keep(item, ending, cost),
+            Self::Holders(asked) => asked.keep(item, ending, cost),
         }
     }
 }

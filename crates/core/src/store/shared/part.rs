@@ -4,6 +4,7 @@ use super::item::Item;
 use super::others::{Asked, Others};
 use super::own::{Own, Span};
 use super::rule;
+use super::slots::Holding;
 use crate::algorithm::{Algorithm, State};
 use crate::clock::Micros;
 use crate::decision::DenialEffect;
@@ -64,7 +65,7 @@ impl KeyState {
     /// Reads it, and makes nobody active if it only looks.
     pub(super) fn of(part: &Part, items: &[Item], now: Micros, only_looks: bool) -> Self {
         let item = &items[part.item];
-        let mut state = part.state(item);
+        let mut state = part.state(item, now);
         let own = part.own(item, now);
         let limit = part.limit(own.as_ref());
         let others = part.others.as_ref().and_then(|others| {
@@ -173,7 +174,10 @@ impl Part {
             is_moved,
             mut others,
         } = seen;
-        let is_charged = allowed && outcome.is_allowed() && block.is_none() && self.cost > 0;
+        // A request without a slot asks, and takes none.
+        let only_asks = self.holding().is_some_and(|holding| holding.number == 0);
+        let is_charged =
+            allowed && outcome.is_allowed() && block.is_none() && self.cost > 0 && !only_asks;
         if is_charged {
             (outcome, state) = self.limit(own.as_ref()).step(state, now, self.cost);
         }
@@ -189,7 +193,7 @@ impl Part {
                 };
                 others.keep(&mut items[self.item], ending, self.cost);
             }
-            if self.cost > 0 && (is_charged || is_moved) {
+            if self.cost > 0 && (is_charged || is_moved) && self.holding().is_none() {
                 self.keep(&mut items[self.item], &state, own, now);
             }
             if self.cost > 0 {
@@ -222,7 +226,11 @@ impl Part {
 
     /// Changes the state of a key; see [`Backend::amend`](crate::store::Backend::amend).
     pub(super) fn amend(&self, item: &mut Item, now: Micros, amendment: Amendment) -> bool {
-        let (mut own, mut state) = (self.own(item, now), self.state(item));
+        if let Some(holding) = self.holding().filter(|_| !amendment.is_of_blocks()) {
+            holding.amend(item, now, amendment);
+            return !matches!(amendment, Amendment::GiveBack(_));
+        }
+        let (mut own, mut state) = (self.own(item, now), self.state(item, now));
         let limit = *self.limit(own.as_ref());
         if let Amendment::GiveBack(departure) = amendment {
             let (left, are_last) =
@@ -241,7 +249,6 @@ impl Part {
             Amendment::TakeBack(taken) if now < taken.until() => {
                 limit.refund(state, now, self.cost)
             }
-            // No policy of this store has slots.
             Amendment::TakeBack(_) | Amendment::Release => return true,
             Amendment::Settle | Amendment::Add(_) => limit.settle(state, now, self.cost),
             Amendment::Reset => State::NEW,
@@ -278,8 +285,19 @@ impl Part {
         true
     }
 
-    fn state(&self, item: &Item) -> State {
-        State::from_words(item.words(self.tags.state))
+    /// Returns how the slots of the key are held, if the policy is on concurrency.
+    pub(super) fn holding(&self) -> Option<&Holding> {
+        match &self.others {
+            Some(Others::Holders(holding)) => Some(holding),
+            _ => None,
+        }
+    }
+
+    fn state(&self, item: &Item, now: Micros) -> State {
+        match self.holding() {
+            Some(holding) => State::from_words(&[holding.taken(item, now).into()]),
+            None => State::from_words(item.words(self.tags.state)),
+        }
     }
 
     /// Returns the override of the key at this moment, moved back if the clock has stepped back.

@@ -64,11 +64,7 @@ impl SlotDivision {
         fair: &Fair,
         tenants: Arc<SlotTenants>,
     ) -> Option<Self> {
-        let scale = SlotScale {
-            limit: algorithm.limit()?,
-            active_for: fair.is_active_for(),
-            tenants: fair.tenants(),
-        };
+        let scale = SlotScale::of(algorithm, fair)?;
         Some(Self { scale, tenants })
     }
 
