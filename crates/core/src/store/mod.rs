@@ -85,6 +85,12 @@ pub trait Store: Sealed {
         false
     }
 
+    /// Returns whether its backends support the slots of a [`Concurrency`](crate::Concurrency): a charge takes
+    /// them by its [slot](Charge::holding), and [`Amendment::Release`] gives them back. All do.
+    fn holds_slots(&self) -> bool {
+        true
+    }
+
     /// Returns between which policies its backends choose the one that pays:
     /// [`first_of`](crate::limiter::LimiterBuilder::first_of). By default they do not choose: then building a limiter or a layer
     /// with such a group is an error.
