@@ -484,6 +484,25 @@ fn the_wait_is_enough(bucket: TokenBucket) {
     assert!(told > 500, "{bucket:?}: {told}");
 }
 
+/// Another request of its tenant does not end that.
+#[test]
+fn who_is_told_a_wait_that_is_longer_than_tenants_count_passes_then() {
+    let (limiter, clock) = limiter(TokenBucket::per_second(1).burst(20));
+    while passes(&limiter, "hog") {}
+    let refused = limiter.check(tenant("ann"), 5).now();
+    let of_half = Duration::from_micros(10_000_001);
+    assert_eq!(refused.retry_after(), Some(of_half));
+    for step in 0..100 {
+        clock.advance(of_half / 100);
+        passes(&limiter, "hog");
+        if step == 5 {
+            assert!(limiter.check(tenant("ann"), 0).now().is_allowed());
+        }
+    }
+    clock.advance(Duration::from_micros(1));
+    assert!(limiter.check(tenant("ann"), 5).now().is_allowed());
+}
+
 #[test]
 fn who_is_alone_waits_no_longer_than_without_tenants() {
     let bucket = TokenBucket::per_second(10).burst(20);

@@ -213,7 +213,8 @@ impl<'a> Scene<'a> {
         if !self.is_active(place) {
             self.known[place] = Known::default();
         }
-        self.known[place].asked = Some(self.now);
+        // It may have been told to come later.
+        self.known[place].asked = self.known[place].asked.max(Some(self.now));
         let kept = self.kept(place);
         let cost = self.case.askers[place].cost;
         let mut decision = self.decide(place);

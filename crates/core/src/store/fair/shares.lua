@@ -2,7 +2,7 @@
 -- its own tenant and a few others:
 -- - `.`: the latest moment; by how much the server's clock is behind it, having stepped back; how many tenants there are; the next
 --   to visit; how many wait; the weights that accrue, and those that do not; virtual time; the claims of both; the visits that are
---   due; the last tag. Numbers with a fraction have all their digits.
+--   due; the last tag; the last moment at which a tenant was told to come. Numbers with a fraction have all their digits.
 -- - `=` and a name: the place of this tenant. `*` is the place of all that are not told apart.
 -- - `#` and a place: the tenant there: weight, standing, whether it waits (1) and goes ahead (2), when it has last asked, tag, since, still, and its field.
 local shares = {}
@@ -20,7 +20,7 @@ function shares.load(key, scale, own)
   local texts = redis.call('HMGET', key, '.', own, '*')
   local it = {
     key = key, scale = scale, at = 0, behind = 0, count = 0, hand = 1, waiting = 0, accruing = 0, sated = 0, virtual = 0,
-    growing = 0, still = 0, due = 0, furthest = 0, tenants = {}, changed = {}, places = {}, gone = {},
+    growing = 0, still = 0, due = 0, furthest = 0, told = 0, tenants = {}, changed = {}, places = {}, gone = {},
   }
   it.places[own], it.places['*'] = texts[2] and texts[2] + 0 or false, texts[3] and texts[3] + 0 or false
   if texts[1] then
@@ -28,11 +28,11 @@ function shares.load(key, scale, own)
     for number in string.gmatch(texts[1], '%S+') do
       numbers[#numbers + 1] = number + 0
     end
-    if #numbers ~= 12 then
+    if #numbers ~= 13 then
       shares.failed(key)
     end
     it.at, it.behind, it.count, it.hand, it.waiting, it.accruing, it.sated = unpack(numbers, 1, 7)
-    it.virtual, it.growing, it.still, it.due, it.furthest = unpack(numbers, 8, 12)
+    it.virtual, it.growing, it.still, it.due, it.furthest, it.told = unpack(numbers, 8, 13)
     -- No more tenants than this are ever told apart, and all others are one.
     if not (it.count <= 1025 and it.due <= it.count) then
       shares.failed(key)
@@ -79,8 +79,8 @@ end
 -- Writes what has changed. It lasts until it would make no difference if all tenants were forgotten.
 function shares.save(it, shortest)
   local words = {
-    'HSET', it.key, '.', string.format('%d %d %d %d %d %d %d %.17g %.17g %.17g %.17g %.17g', it.at, it.behind, it.count, it.hand,
-      it.waiting, it.accruing, it.sated, it.virtual, it.growing, it.still, it.due, it.furthest),
+    'HSET', it.key, '.', string.format('%d %d %d %d %d %d %d %.17g %.17g %.17g %.17g %.17g %d', it.at, it.behind, it.count, it.hand,
+      it.waiting, it.accruing, it.sated, it.virtual, it.growing, it.still, it.due, it.furthest, it.told),
   }
   for place in pairs(it.changed) do
     if place <= it.count then
@@ -107,7 +107,8 @@ function shares.save(it, shortest)
     redis.call(unpack(gone))
   end
   local owed = math.max(it.furthest - it.virtual, 0) * math.max(it.accruing + it.sated, 1)
-  local ttl = math.min(math.ceil((it.scale.active_for + owed) / 1000) + 1, 9007199254740)
+  local lasts = it.scale.active_for + math.max(owed, it.told - it.at)
+  local ttl = math.min(math.ceil(lasts / 1000) + 1, 9007199254740)
   redis.call('PEXPIRE', it.key, string.format('%d', math.max(ttl, shortest)))
 end
 
@@ -275,7 +276,8 @@ function shares.rouse(it, tenant, weight)
   shares.visit_known(it, tenant)
   local most, is_new = shares.most(it, tenant), tenant.standing == LAPSED
   shares.count_out(it, tenant)
-  tenant.seen = it.at
+  -- It may have been told to come later.
+  tenant.seen = math.max(tenant.seen, it.at)
   if tenant.standing == LAPSED and shares.debt(it, tenant) == 0 then
     tenant.tag = it.virtual
   end
@@ -367,7 +369,7 @@ function shares.refuse(it, tenant, cost)
   tenant.goes_ahead = cost > share.portion
   if not tenant.goes_ahead then
     tenant.seen = math.max(tenant.seen, math.min(it.at + shares.claims_after(share, cost), 9007199254740991))
-    it.furthest = math.max(it.furthest, tenant.tag + shares.time_of(it, cost) / tenant.weight)
+    it.told = math.max(it.told, tenant.seen)
   end
 end
 

@@ -623,7 +623,8 @@ impl Shares {
         let most = self.most(place, scale);
         self.count_out(place);
         let tenant = &mut self.tenants[place];
-        tenant.seen = self.at;
+        // It may have been told to come later.
+        tenant.seen = tenant.seen.max(self.at);
         if tenant.standing == Standing::Lapsed && tenant.debt(self.virtual_time) == 0.0 {
             // It has accrued nothing while it was away.
             tenant.tag = self.virtual_time;
