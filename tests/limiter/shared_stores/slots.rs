@@ -227,6 +227,26 @@ async fn a_renewal_that_hangs_or_fails_is_made_again() {
     assert!(node.snapshot().store.failed_renewals > 1);
 }
 
+/// A slot that is released while its renewal hangs is given back after that, which hangs as well.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_hangs_ends_no_renewals() {
+    let switch = Switch::new();
+    let clock = switch.map.clock.clone();
+    let node = over(&switch, [at_once(2)]);
+    let stays = node.reserve("ann", 1).await.unwrap();
+    let goes = node.reserve("ann", 1).await.unwrap();
+    live(&clock, 1).await;
+    switch.hang();
+    clock.advance(LIFE / 2);
+    sleep(LIFE / 3 + Duration::from_millis(1)).await;
+    drop(goes);
+    sleep(LIFE / 6).await;
+    switch.answer();
+    live(&clock, 2).await;
+    assert!(stays.is_allowed());
+    assert_eq!(used(&over(&switch.map, [at_once(2)]), "ann"), [1]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn slots_that_are_lost_while_their_requests_go_on_are_taken_again() {
     for (policy, [ann, ben]) in shared(2) {
@@ -349,6 +369,23 @@ async fn while_the_place_is_away_a_node_has_its_share_of_slots() {
     }
     let held = [reserve().await, reserve().await];
     assert!(held.iter().all(Option::is_some), "both were given back");
+}
+
+/// What its requests release is in this process, so that the place has not answered.
+#[tokio::test(start_paused = true)]
+async fn requests_that_hold_slots_find_out_that_the_place_is_away() {
+    let switch = Switch::new();
+    let policy = at_once(3).on_store_failure(OnStoreFailure::Local);
+    let store = SharedStore::new(switch.clone());
+    let node = Limiter::builder().policy(policy).store(store);
+    let node = node.build().unwrap();
+    switch.fail();
+    for _ in 0..5 {
+        drop(node.reserve("ann", 1).await.unwrap());
+    }
+    let calls = switch.calls();
+    drop(node.reserve("ann", 1).await.unwrap());
+    assert_eq!(switch.calls(), calls, "the place is not asked");
 }
 
 #[tokio::test(start_paused = true)]

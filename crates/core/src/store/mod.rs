@@ -258,10 +258,10 @@ pub trait Backend: Sealed + fmt::Debug + Send + Sync + 'static {
         })
     }
 
-    /// Forgets the slots that these charges hold, without a word to the store, which is away: there they end by themselves. By
-    /// default there is nothing to forget.
-    fn forget(&self, charges: &[Charge]) {
-        let _ = charges;
+    /// Forgets the slots that these charges hold in the store, without a word to it, and returns the charges that have held any. There
+    /// the slots end by themselves, unless they are [released](Amendment::Release). By default any of the charges may hold some.
+    fn forget(&self, charges: &[Charge]) -> Vec<Charge> {
+        charges.to_vec()
     }
 
     /// Returns the counts of the store, for a [snapshot](crate::Limiter::snapshot). By default they say only

@@ -334,8 +334,9 @@ impl Holders {
     /// moment.
     pub(in crate::store) fn lapse_at(&self, ended: Micros, scale: &SlotScale) -> Micros {
         let ended = ended.max(self.at);
-        let held_for = in_micros(ended.saturating_sub(self.at)) / f64::from(scale.limit.max(1));
+        let limit = f64::from(scale.limit.max(1));
         let debts = self.tenants.iter().map(|it| {
+            let held_for = in_micros(ended.saturating_sub(it.settled)) / limit;
             let grows = held_for * f64::from(it.held) / f64::from(it.weight);
             it.tag - self.virtual_time + grows
         });

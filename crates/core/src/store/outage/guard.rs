@@ -103,32 +103,15 @@ impl Backend for Guard {
             return Reply::Now(self.standby.settle(charges, amendment));
         }
         if amendment == Amendment::Release {
-            self.standby.release(charges);
+            return self.release(charges);
         }
         if self.watch.is_away(charges) {
-            if amendment == Amendment::Release {
-                self.backend.forget(charges);
-                return Reply::Now(Ok(true));
-            }
             return Reply::Now(
                 self.standby
                     .change(charges, amendment, Err(Standby::away())),
             );
         }
-        let call = self.watch.waiting(&first.key);
-        match self.backend.amend(charges, amendment) {
-            Reply::Now(answer) => Reply::Now(self.amended(charges, call, amendment, answer)),
-            Reply::Later(answer) => {
-                // A store that answers later may begin when it is first polled.
-                call.cancel();
-                let (guard, charges) = (self.clone(), Charges::from_slice(charges));
-                Reply::later(async move {
-                    let call = guard.watch.waiting(&charges[0].key);
-                    let answer = in_time(guard.deadline, answer).await;
-                    guard.amended(&charges, call, amendment, answer)
-                })
-            }
-        }
+        self.amend_there(charges, first, amendment)
     }
 
     fn stats(&self) -> StoreStats {
@@ -167,6 +150,40 @@ impl Guard {
             standby,
             deadline,
             backend,
+        }
+    }
+
+    /// Frees the slots that these charges hold, where they were taken. While the store is away, they end by themselves.
+    fn release(&self, charges: &[Charge]) -> Reply<Result<bool, StoreError>> {
+        self.standby.release(charges);
+        let there = self.backend.forget(charges);
+        match there.first() {
+            Some(first) if !self.watch.is_away(&there) => {
+                self.amend_there(&there, first, Amendment::Release)
+            }
+            _ => Reply::Now(Ok(true)),
+        }
+    }
+
+    fn amend_there(
+        &self,
+        charges: &[Charge],
+        first: &Charge,
+        amendment: Amendment,
+    ) -> Reply<Result<bool, StoreError>> {
+        let call = self.watch.waiting(&first.key);
+        match self.backend.amend(charges, amendment) {
+            Reply::Now(answer) => Reply::Now(self.amended(charges, call, amendment, answer)),
+            Reply::Later(answer) => {
+                // A store that answers later may begin when it is first polled.
+                call.cancel();
+                let (guard, charges) = (self.clone(), Charges::from_slice(charges));
+                Reply::later(async move {
+                    let call = guard.watch.waiting(&charges[0].key);
+                    let answer = in_time(guard.deadline, answer).await;
+                    guard.amended(&charges, call, amendment, answer)
+                })
+            }
         }
     }
 

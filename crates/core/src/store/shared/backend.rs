@@ -359,14 +359,8 @@ impl<I: Items> Backend for SharedBackend<I> {
                 return Reply::Now(Err(cannot_have()));
             }
         }
-        let held: Charges;
-        let mut charges = charges;
         if amendment == Amendment::Release {
-            held = self.0.in_use.forget(charges);
-            charges = &held;
-            if charges.is_empty() {
-                return Reply::Now(Ok(true));
-            }
+            self.0.in_use.forget(charges);
         }
         let change = match self.0.change(charges, Verb::Amend(amendment)) {
             Ok(change) => change,
@@ -389,8 +383,8 @@ impl<I: Items> Backend for SharedBackend<I> {
         })
     }
 
-    fn forget(&self, charges: &[Charge]) {
-        self.0.in_use.forget(charges);
+    fn forget(&self, charges: &[Charge]) -> Vec<Charge> {
+        self.0.in_use.forget(charges).into_vec()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -42,31 +43,44 @@ impl<I: Items> Renews for Changes<I> {
                 of_items.entry(item).or_default().push(*charge);
             }
         }
+        let patience = self.patience(of_items.len());
         let renewals = of_items.into_values().map(|charges| {
             let of = Arc::clone(self);
-            async move { of.renew_item(&charges).await }
+            async move { of.renew_item(&charges, patience).await }
         });
         renew_each(renewals, MOST_AT_ONCE).await
     }
 
     async fn release(self: &Arc<Self>, charges: &[Charge]) {
-        for charge in charges {
-            let change = self.change(&[*charge], Verb::Amend(Amendment::Release));
-            if let Ok(change) = change {
-                let _ = update(&*self.items, change).wait().await;
+        let patience = self.patience(charges.len());
+        let releases = charges.iter().map(|charge| {
+            let (of, charge) = (Arc::clone(self), *charge);
+            async move {
+                if let Ok(release) = of.change(&[charge], Verb::Amend(Amendment::Release)) {
+                    // What is not given back ends by itself.
+                    let _ = in_time(patience, update(&*of.items, release).wait()).await;
+                }
+                0
             }
-        }
+        });
+        let releases: Vec<_> = releases.collect();
+        renew_each(releases.into_iter(), MOST_AT_ONCE).await;
     }
 }
 
 impl<I: Items> Changes<I> {
+    /// Returns how long to wait for each of so many items, so that all are over before the next renewal.
+    fn patience(&self, items: usize) -> Duration {
+        let rounds = items.div_ceil(MOST_AT_ONCE).max(1);
+        let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
+        self.slot_life.to_duration() / 8 / rounds
+    }
+
     /// Renews the slots of an item that these charges hold.
-    async fn renew_item(&self, charges: &[Charge]) -> u64 {
+    async fn renew_item(&self, charges: &[Charge], patience: Duration) -> u64 {
         let Some(change) = self.renewal(charges) else {
             return 0;
         };
-        // It is over before the next renewal.
-        let patience = self.slot_life.to_duration() / 4;
         let renewed = in_time(patience, update(&*self.items, change).wait()).await;
         match renewed.and_then(|changed| changed.answer.map(|_| changed.units)) {
             Ok(lost) => lost.into(),
