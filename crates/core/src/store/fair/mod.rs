@@ -23,12 +23,19 @@ pub(super) enum Ending {
 }
 
 impl Shares {
-    /// Follows the end of a request of the tenant at this place.
-    pub(super) fn conclude(&mut self, tenant: usize, ending: Ending, cost: u32, scale: &Scale) {
+    /// Follows the end of a request of the tenant at this place, which had this share.
+    pub(super) fn conclude(
+        &mut self,
+        asked: (usize, Share),
+        ending: Ending,
+        cost: u32,
+        scale: &Scale,
+    ) {
+        let (place, _) = asked;
         match ending {
-            Ending::Passed => self.charge(tenant, cost, scale),
-            Ending::Refused => self.refuse(tenant, cost, scale),
-            Ending::Elsewhere => self.pass_by(tenant),
+            Ending::Passed => self.charge(place, cost, scale),
+            Ending::Refused => self.refuse(asked, cost, scale),
+            Ending::Elsewhere => self.pass_by(place),
         }
     }
 

@@ -447,7 +447,8 @@ end
 
 -- Returns the text of a share.
 function shares.text(share)
-  local whole, parts = paced(share.pace)
+  local mantissa, exponent = math.frexp(share.pace)
   return string.format('%%%d %d %d %d %d %d %d %d %d %d|', share.limit, share.has_debt and 1 or 0, share.goes_ahead and 1 or 0, share.claim,
-    share.portion, share.others, share.is_contended and 1 or 0, share.balance, whole, parts)
+    share.portion, share.others, share.is_contended and 1 or 0, share.balance,
+    mantissa * 9007199254740992, exponent + 1947)
 end

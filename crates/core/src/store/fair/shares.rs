@@ -96,7 +96,7 @@ enum Standing {
 }
 
 /// What a request of a tenant may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::store) struct Share {
     /// Whether the tenant has used more than its share.
     has_debt: bool,
@@ -113,14 +113,17 @@ pub(in crate::store) struct Share {
     /// The time in which the tenant pays its debt, whatever others ask; if it has none, the time for which its claim has grown. Nothing, like
     /// `pace`, if the tenant is alone.
     balance: Micros,
-    /// The time in which it accrues a unit, whatever others ask, in parts of a microsecond.
-    pace: u128,
+    /// The time in which it accrues a unit, whatever others ask.
+    pace: f64,
     /// The units of the whole limit.
     limit: u32,
 }
 
 /// How many parts a microsecond has, in bits.
 const PARTS: u32 = 32;
+
+/// The exponent of a pace that is told stands for so much less.
+const BIAS: i32 = 2_000;
 
 /// The virtual time that is counted to: 18 minutes.
 const LATEST: f64 = (1 << 30) as f64;
@@ -150,8 +153,8 @@ impl Share {
             others,
             is_contended,
             balance,
-            pace,
-            pace_parts,
+            mantissa,
+            exponent,
         ] = words
         else {
             return None;
@@ -164,7 +167,8 @@ impl Share {
             others: others.try_into().ok()?,
             is_contended: is_contended != 0,
             balance: Micros::new(balance),
-            pace: (u128::from(pace) << PARTS) + u128::from(pace_parts),
+            pace: in_micros(Micros::new(mantissa))
+                * 2_f64.powi(i32::from(u16::try_from(exponent).ok()?) - BIAS),
             limit: limit.try_into().ok()?,
         })
     }
@@ -179,7 +183,7 @@ impl Share {
             others: 0,
             is_contended: false,
             balance: Micros::ZERO,
-            pace: 0,
+            pace: 0.0,
             limit,
         }
     }
@@ -229,7 +233,7 @@ impl Share {
             };
         }
         // One more, since virtual time is rounded.
-        let accrued = (u128::from(cost) * self.pace).div_ceil(1 << PARTS) + 1;
+        let accrued = (u128::from(cost) * in_parts(self.pace)).div_ceil(1 << PARTS) + 1;
         let accrued = Micros::new(accrued.try_into().unwrap_or(u64::MAX));
         if self.has_debt {
             self.balance.saturating_add(accrued)
@@ -403,9 +407,12 @@ impl Shares {
     }
 
     /// Notes that the limit had no room for a request of the tenant at this place, which is active until it has accrued the cost.
-    pub(in crate::store) fn refuse(&mut self, place: usize, cost: u32, scale: &Scale) {
-        let times = (self.virtual_time, self.growing);
-        let share = self.share_of((Some(&self.tenants[place]), false), times, scale);
+    pub(in crate::store) fn refuse(
+        &mut self,
+        (place, share): (usize, Share),
+        cost: u32,
+        scale: &Scale,
+    ) {
         let tenant = &mut self.tenants[place];
         if cost <= scale.limit && !share.has_debt {
             self.waiting += usize::from(!tenant.waits);
@@ -515,7 +522,7 @@ impl Shares {
             } else {
                 earlier(claim * of_weight)
             },
-            pace: in_parts(unit * of_weight),
+            pace: unit * of_weight,
             limit: scale.limit,
         }
     }
@@ -849,7 +856,9 @@ fn earlier(time: f64) -> Micros {
     reason = "a time that is too long is cut"
 )]
 fn in_parts(time: f64) -> u128 {
-    (time.min(9_007_199_254_740_991.0) * f64::from(1 << (PARTS / 2)).powi(2)).ceil() as u128
+    let time = time.min(9_007_199_254_740_991.0);
+    let rest = (time.fract() * f64::from(1 << (PARTS / 2)) * f64::from(1 << (PARTS / 2))).ceil();
+    (u128::from(time as u64) << PARTS) + u128::from(rest as u64)
 }
 
 #[expect(
@@ -911,7 +920,8 @@ mod tests {
             let (place, _) = shares.ask((name, 4), Micros::new(at), &scale);
             shares.charge(place, 2, &scale);
         }
-        shares.refuse(0, 1, &scale);
+        let share = shares.look(7, Micros::new(1_500_000), &scale);
+        shares.refuse((0, share), 1, &scale);
         shares
     }
 
@@ -1037,7 +1047,7 @@ mod tests {
                     let (place, share) = shares.ask((3, 1), now, &scale);
                     let _ = share.wait(1, Micros::ZERO);
                     shares.charge(place, 1, &scale);
-                    shares.refuse(place, 1, &scale);
+                    shares.refuse((place, share), 1, &scale);
                     shares.pass_by(place);
                 }
             }

@@ -98,7 +98,8 @@ impl Tenants {
         };
         if let Some(place) = self.place {
             let scale = &self.division.scale;
-            self.shares.conclude(place, ending, cost, scale);
+            let asked = (place, self.share);
+            self.shares.conclude(asked, ending, cost, scale);
             self.division.keep(item, &self.shares);
         }
     }

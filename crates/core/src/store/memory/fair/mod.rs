@@ -222,10 +222,10 @@ impl Seat<'_> {
     /// Follows the end of a request.
     pub(super) fn conclude(&mut self, ending: Ending, cost: u32) {
         let (asked, scale) = (self.asked, self.scale);
-        let (Some((tenant, _)), Some(shares)) = (asked, self.shares()) else {
+        let (Some(asked), Some(shares)) = (asked, self.shares()) else {
             return;
         };
-        shares.conclude(tenant, ending, cost, &scale);
+        shares.conclude(asked, ending, cost, &scale);
     }
 
     fn shares(&mut self) -> Option<&mut Shares> {
