@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::driver::{Decision, Part, Purpose};
 use super::fair::{Division, SlotDivision};
-use super::guarantee::Siblings;
+use super::guarantee::{Guarantee, Siblings};
 use super::known::{self, KnownCharge};
 use super::opened::Opened;
 use super::ordering::ascending;
@@ -181,7 +181,9 @@ impl MemoryBackend {
                 division.give_back(probe.fingerprint, tenant, slots, self.clock.now());
             }
             // They are locked before the state changes, as in a decision: no sibling asks between the two changes.
-            let mut siblings = self.siblings(opened, probe, charges);
+            let guarantee = opened.guarantee.as_ref();
+            let mut siblings =
+                guarantee.map(|it| self.siblings((it, &opened.first), probe, charges));
             let mut children_follow = || {
                 if let Some(siblings) = &mut siblings {
                     let units = (charge.cost, self.clock.now());
@@ -512,7 +514,8 @@ impl MemoryBackend {
                     let tenant = self.fingerprint(&charge.key);
                     let seat = division.seat(probe.fingerprint, (tenant, charge.weight));
                     decision.add_for(tenant, seat, part);
-                } else if let Some(siblings) = self.siblings(opened, probe, charges) {
+                } else if let Some(guarantee) = &opened.guarantee {
+                    let siblings = self.siblings((guarantee, &opened.first), probe, charges);
                     decision.add_beside(siblings, part);
                 } else {
                     decision.add(part);
@@ -522,18 +525,17 @@ impl MemoryBackend {
         true
     }
 
-    /// Locks the children of a key, if its policy guarantees anything to those of the policy below.
+    /// Locks the children of a key, whose policy guarantees something to those of the policy below, and has this algorithm.
     fn siblings<'a>(
         &self,
-        opened: &'a Opened,
+        (guarantee, first): (&'a Guarantee, &'a Algorithm),
         root: Probe,
         charges: &[Charge],
-    ) -> Option<Siblings<'a>> {
-        let guarantee = opened.guarantee.as_ref()?;
+    ) -> Siblings<'a> {
         let mut charges = charges.iter();
         let of_child = charges.find(|charge| charge.policy == guarantee.child);
         let child = of_child.map(|charge| self.fingerprint(&charge.key));
-        Some(guarantee.siblings((root.fingerprint, child), &opened.first))
+        guarantee.siblings((root.fingerprint, child), first)
     }
 
     /// Returns whether the request of this charge holds slots.
