@@ -83,7 +83,7 @@ use crate::store::sealed::Sealed;
 ///   binary collation.
 /// - **A value** has 9 bytes, and 20 and up to 32 more for each policy of the key; a sliding log has 16 more
 ///   for each moment that it remembers, and sliding slots 8 for each slot. A [`Concurrency`](crate::Concurrency) has 32 more for each
-///   request in flight, of which a key has at most 1,024. A block takes 36 more, and an
+///   request in flight: at most 1,024, and those whose slots were lost and taken again. A block takes 36 more, and an
 ///   override 52, for as long as it lasts. A policy that [guarantees](crate::Policy::guaranteed) a part of its
 ///   limit to the keys below takes 28 more, and 48 for each of those that has asked within the last period, of
 ///   which at most 256 are told apart. A policy whose limit is [divided](crate::Policy::fair) takes 68 more, and 48
