@@ -161,8 +161,7 @@ impl MemoryBackend {
             let is_of_turns = matches!(amendment, Amendment::GiveBack(_));
             let tenant = (probe.fingerprint, charge.weight);
             let follow = |division: &Division, root| {
-                let units = (charge.cost, self.clock.now());
-                division.amend(root, tenant, units, amendment);
+                division.amend(root, tenant, (charge.cost, &self.clock), amendment);
             };
             if let Some(division) = &opened.division
                 && !amendment.is_of_blocks()
@@ -178,7 +177,7 @@ impl MemoryBackend {
                 let tenant = probe.fingerprint;
                 probe = self.probe(&charge.key.root(), charge.cost);
                 let slots = (charge.slot, charge.cost);
-                division.give_back(probe.fingerprint, tenant, slots, self.clock.now());
+                division.give_back(probe.fingerprint, tenant, slots, &self.clock);
             }
             // They are locked before the state changes, as in a decision: no sibling asks between the two changes.
             let guarantee = opened.guarantee.as_ref();

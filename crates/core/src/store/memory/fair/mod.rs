@@ -11,7 +11,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::algorithm::{Algorithm, State};
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 use crate::policy::{Fair, LONGEST_ACTIVE, MOST_TENANTS};
 use crate::store::fair::{Ending, Holders, Scale, Share, Shares, SlotScale};
 use crate::store::hashed::Hashed;
@@ -160,21 +160,23 @@ impl Division {
         }
     }
 
-    /// Follows an amendment of the state of a shared key.
+    /// Follows an amendment of the state of a shared key. The clock is read while the tenants are locked: a moment from before would be one
+    /// to which it has stepped back, if another request has come meanwhile.
     pub(super) fn amend(
         &self,
         root: u64,
         (tenant, weight): (u64, u8),
-        units: (u32, Micros),
+        (units, clock): (u32, &dyn Clock),
         amendment: Amendment,
     ) {
         let mut seat = self.seat(root, (tenant, weight));
         let (tenant, scale) = ((tenant, seat.weight), seat.scale);
-        let amend = |shares: &mut Shares| shares.amend(tenant, units, amendment, &scale);
         let is_used_up = matches!(amendment, Amendment::Settle | Amendment::Add(_));
         if is_used_up || seat.place.is_some() {
-            let (_, now) = units;
-            seat.with_shares(now, amend);
+            let now = clock.now();
+            seat.with_shares(now, |shares| {
+                shares.amend(tenant, (units, now), amendment, &scale);
+            });
         }
     }
 }

@@ -9,7 +9,7 @@ use ahash::RandomState;
 
 use super::{OfOneKey, SHARDS, Shard, beside, room};
 use crate::algorithm::Algorithm;
-use crate::clock::Micros;
+use crate::clock::{Clock, Micros};
 use crate::policy::Fair;
 use crate::store::fair::{Holders, SlotScale, SlotShare};
 use crate::store::{Slot, TenantShare};
@@ -103,20 +103,21 @@ impl SlotDivision {
         }
     }
 
-    /// Counts slots that a request of a tenant has given back.
+    /// Counts slots that a request of a tenant has given back. The clock is read while the tenants are locked, as for
+    /// [an amendment of rates](super::Division::amend).
     pub(in crate::store::memory) fn give_back(
         &self,
         root: u64,
         tenant: u64,
         (slot, slots): (Option<Slot>, u32),
-        now: Micros,
+        clock: &dyn Clock,
     ) {
         let mut seat = self.seat(root, (tenant, 1));
         let uncounted = &mut seat.shard.uncounted;
         if !uncounted.is_empty() && slot.is_some_and(|slot| uncounted.remove(&slot)) {
             return;
         }
-        let scale = seat.scale;
+        let (now, scale) = (clock.now(), seat.scale);
         seat.with_holders(|holders| holders.give_back(tenant, slots, now, &scale));
     }
 }
@@ -202,7 +203,41 @@ impl Shard<Holders> {
 #[cfg(all(test, not(tower_ratelimit_loom)))]
 mod tests {
     use super::*;
-    use crate::algorithm::Concurrency;
+    use crate::algorithm::{Concurrency, TokenBucket};
+    use crate::store::Amendment;
+    use crate::store::memory::fair::{Division, Tenants};
+
+    /// A clock that stands still.
+    struct At(Micros);
+
+    impl Clock for At {
+        fn now(&self) -> Micros {
+            self.0
+        }
+    }
+
+    /// A clock that is read while nobody else can ask for a share.
+    struct Inside<F>(F);
+
+    impl<F: Fn() -> bool + Send + Sync + 'static> Clock for Inside<F> {
+        fn now(&self) -> Micros {
+            assert!((self.0)(), "another request may come before the change");
+            Micros::new(1)
+        }
+    }
+
+    /// With a moment from before, the next request would have set back all tenants, and then have had the time in between once more.
+    #[test]
+    fn a_change_reads_the_clock_while_the_tenants_are_locked() {
+        let (rates, slots) = (Arc::new(Tenants::new(64)), Arc::new(SlotTenants::new(64)));
+        let (bucket, places) = (TokenBucket::per_second(5), Concurrency::of(5));
+        let rate = Division::of(&bucket.into(), &Fair::new(), Arc::clone(&rates)).unwrap();
+        let slot = SlotDivision::of(&places.into(), &Fair::new(), Arc::clone(&slots)).unwrap();
+        let is_locked = move || rates.shards[3].try_lock().is_err();
+        rate.amend(3, (7, 1), (1, &Inside(is_locked)), Amendment::Settle);
+        let is_locked = move || slots.shards[3].try_lock().is_err();
+        slot.give_back(3, 7, (None, 1), &Inside(is_locked));
+    }
 
     /// Tenants and shared keys that a client invents, some of which hold slots to the end.
     #[test]
@@ -219,7 +254,7 @@ mod tests {
             }
             drop(seat);
             if number % 7 > 0 {
-                division.give_back(root, tenant, (None, 1), now);
+                division.give_back(root, tenant, (None, 1), &At(now));
             }
         }
         let kept = tenants
@@ -246,16 +281,16 @@ mod tests {
         // Both are in one shard, which has room for one.
         take(16, first, second(1));
         take(32, another, second(1));
-        division.give_back(16, 7, (first, 1), second(2));
+        division.give_back(16, 7, (first, 1), &At(second(2)));
         take(32, third, second(10));
         let is_idle = || {
             let shard = tenants.shards[0].lock().unwrap();
             let holders = shard.all.of_key(32).unwrap();
             holders.are_idle(second(100), &division.scale)
         };
-        division.give_back(32, 7, (another, 1), second(11));
+        division.give_back(32, 7, (another, 1), &At(second(11)));
         assert!(!is_idle(), "a slot is held");
-        division.give_back(32, 7, (third, 1), second(11));
+        division.give_back(32, 7, (third, 1), &At(second(11)));
         assert!(is_idle());
         assert!(tenants.shards[0].lock().unwrap().uncounted.is_empty());
     }
