@@ -86,7 +86,7 @@ end
 
 -- Gives units back to the claim of a tenant, which grants have taken from it.
 local function restore(tenants, field, units)
-  local place = tenants.places[field]
+  local place = tenants.places[field] or tenants.places['*']
   if not place then
     return
   end

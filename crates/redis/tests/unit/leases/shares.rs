@@ -521,27 +521,25 @@ fn the_account_of_units_is_exact_after_a_stop_and_a_killed_node_costs_what_it_he
 
 #[test]
 fn what_a_tenant_has_not_spent_is_claimed_again() {
-    let server = Server::start(&[]);
-    let mut world = World::new(
-        &server,
-        TokenBucket::per_second(400),
-        Fair::new(),
-        2,
-        &[1, 1],
-    );
-    world.play(2 * SECOND, &[(0, 0, 180), (1, 1, 180)]);
-    let mut compared = 0;
-    for _ in 0..50 {
-        world.play(7, &[(0, 0, 180), (1, 1, 180)]);
-        // As much as its share of the burst is claimed at most.
-        let (held, claimed) = (world.held(0), world.claim(0));
-        if held > 0 && claimed + held < 200 && world.answers.is_empty() {
-            world.stop(0);
-            assert_eq!(world.claim(0), claimed + held);
-            compared += 1;
+    // The second one is not told apart.
+    for (fair, tenant) in [(Fair::new(), 0), (Fair::new().most_tenants(1), 1)] {
+        let server = Server::start(&[]);
+        let bucket = TokenBucket::per_second(400);
+        let mut world = World::new(&server, bucket, fair, 2, &[1, 1]);
+        world.play(2 * SECOND, &[(0, 0, 180), (1, 1, 180)]);
+        let mut compared = 0;
+        for _ in 0..50 {
+            world.play(7, &[(0, 0, 180), (1, 1, 180)]);
+            // As much as its share of the burst is claimed at most.
+            let (held, claimed) = (world.held(tenant), world.claim(tenant));
+            if held > 0 && claimed + held < 200 && world.answers.is_empty() {
+                world.stop(tenant);
+                assert_eq!(world.claim(tenant), claimed + held);
+                compared += 1;
+            }
         }
+        assert!(compared > 3, "{compared}");
     }
-    assert!(compared > 3, "{compared}");
 }
 
 /// It asks often, and then so seldom that its node has units for seconds. The server hears of it before it would lapse.
