@@ -16,7 +16,9 @@
 //!
 //! Some requests pass if the limit has room and their tenant has no debt: the first of a tenant that comes, and one of as many units as
 //! its tenant's share of the burst or more, or the next one of that tenant if it was refused. The claims of all would not fit into the
-//! burst.
+//! burst. What such a request takes of the claims of others, its tenant owes, as it does what an answer has cost more than its estimate.
+//! Until all debts are paid, the limit may *lack* something for all claims. A wait that is told then is enough for what is lacking, too, or
+//! lasts until all debts are paid.
 //!
 //! What the others claim is a sum that grows with the time. That a claim has ended, or that a tenant has lapsed, is found out when the
 //! tenant asks, and by a hand that visits all tenants in turn, a few with each request. Until then the sum may be too large: a request may
@@ -62,6 +64,10 @@ pub(in crate::store) struct Shares {
     /// The claims of both, or more.
     growing: f64,
     still: f64,
+    /// The last tag that a tenant has had.
+    furthest: f64,
+    /// The last moment at which a tenant was told to come.
+    told: Micros,
     /// How many tenants wait for room.
     waiting: usize,
     tenants: Vec<Tenant>,
@@ -115,8 +121,13 @@ pub(in crate::store) struct Share {
     balance: Micros,
     /// The time in which it accrues a unit, whatever others ask.
     pace: f64,
-    /// The units of the whole limit.
+    /// The claims of all.
+    claims: Micros,
+    /// The time in which all debts are paid.
+    owed: Micros,
+    /// The units of the whole limit, and the time in which it is granted anew.
     limit: u32,
+    fill: Micros,
 }
 
 /// How many parts a microsecond has, in bits.
@@ -132,7 +143,7 @@ const LATEST: f64 = (1 << 30) as f64;
 const OTHERS: u64 = 0;
 
 /// How many words come before those of the tenants, and how many a tenant is.
-const HEAD: usize = 6;
+const HEAD: usize = 8;
 const WORDS: usize = 6;
 
 /// What is larger, no rule writes: it would take 10^37 settlements of four billion units.
@@ -146,30 +157,34 @@ impl Share {
     pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
         let &[
             limit,
-            has_debt,
-            goes_ahead,
+            fill,
+            traits,
             claim,
             portion,
             others,
-            is_contended,
             balance,
             mantissa,
             exponent,
+            claims,
+            owed,
         ] = words
         else {
             return None;
         };
         Some(Self {
-            has_debt: has_debt != 0,
-            goes_ahead: goes_ahead != 0,
+            has_debt: traits & 1 != 0,
+            goes_ahead: traits & 2 != 0,
             claim: claim.try_into().ok()?,
             portion: portion.try_into().ok()?,
             others: others.try_into().ok()?,
-            is_contended: is_contended != 0,
+            is_contended: traits & 4 != 0,
             balance: Micros::new(balance),
             pace: in_micros(Micros::new(mantissa))
                 * 2_f64.powi(i32::from(u16::try_from(exponent).ok()?) - BIAS),
+            claims: Micros::new(claims),
+            owed: Micros::new(owed),
             limit: limit.try_into().ok()?,
+            fill: Micros::new(fill),
         })
     }
 
@@ -184,7 +199,10 @@ impl Share {
             is_contended: false,
             balance: Micros::ZERO,
             pace: 0.0,
+            claims: Micros::ZERO,
+            owed: Micros::ZERO,
             limit,
+            fill: Micros::ZERO,
         }
     }
 
@@ -217,10 +235,28 @@ impl Share {
             .max(beside_others)
     }
 
-    /// Returns how long a refused request of this cost waits, if the limit has room for it after this time.
-    pub(in crate::store) fn wait(&self, cost: u32, has_room_after: Micros) -> Micros {
-        let of_own = self.claims_after(cost);
+    /// Returns how long a refused request of this cost waits, if the limit has room for it after one time, and is whole after another.
+    pub(in crate::store) fn wait(
+        &self,
+        cost: u32,
+        has_room_after: Micros,
+        is_whole_after: Micros,
+    ) -> Micros {
+        let of_own = self.has_it_after(cost, is_whole_after);
         of_own.max(has_room_after).max(Micros::new(1))
+    }
+
+    /// Returns the time after which the tenant claims this many units, and the limit has them beside all other claims.
+    fn has_it_after(&self, cost: u32, is_whole_after: Micros) -> Micros {
+        let claimed = self.claims_after(cost);
+        let lacking = self.claims.saturating_add(is_whole_after);
+        let lacking = lacking.saturating_sub(self.fill);
+        if lacking == Micros::ZERO || cost > self.portion {
+            return claimed;
+        }
+        let unit = in_micros(self.fill) / f64::from(self.limit.max(1));
+        let accrued = later(in_micros(lacking) / unit * self.pace);
+        claimed.saturating_add(accrued).min(claimed.max(self.owed))
     }
 
     /// Returns the time after which the tenant claims this many units, or has no debt, if these need not be claimed.
@@ -275,7 +311,7 @@ impl Shares {
         if words.is_empty() {
             return Some(Self::default());
         }
-        let (&[virtual_time, at, growing, still, hand, due], words) =
+        let (&[virtual_time, at, growing, still, furthest, told, hand, due], words) =
             words.split_first_chunk::<HEAD>()?;
         let (each, rest) = words.as_chunks();
         let tenants = each.iter().map(|words| Tenant::read(*words));
@@ -299,6 +335,8 @@ impl Shares {
             sated: weights(Standing::Sated),
             growing: fraction(growing)?,
             still: fraction(still)?,
+            furthest: fraction(furthest)?,
+            told: Micros::new(told),
             waiting: tenants.iter().filter(|tenant| tenant.waits).count(),
             hand: Hand {
                 place: hand.try_into().ok()?,
@@ -309,8 +347,8 @@ impl Shares {
         })
     }
 
-    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last and
-    /// the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing, and whether it waits (1) and goes ahead (2),
+    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the last tag, the last moment at
+    /// which a tenant was told to come, the tenant that was visited last and the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing, and whether it waits (1) and goes ahead (2),
     /// when it has last asked, its tag, since when its claim is counted, and its part of the claims that have ended. Numbers with a
     /// fraction are the bits of a binary64. No tenants are no words.
     pub(in crate::store) fn words(&self) -> Vec<u64> {
@@ -322,6 +360,8 @@ impl Shares {
             self.at.get(),
             self.growing.to_bits(),
             self.still.to_bits(),
+            self.furthest.to_bits(),
+            self.told.get(),
             self.hand.place as u64,
             self.hand.due.to_bits(),
         ];
@@ -332,7 +372,7 @@ impl Shares {
     /// Returns when nothing would change any more if all tenants were forgotten, if none asks again.
     pub(in crate::store) fn lapse_at(&self, scale: &Scale) -> Micros {
         let active = scale.active_for.saturating_add(self.longest_wait());
-        let lasts = active.max(later(self.longest_debt()));
+        let lasts = active.max(self.owed_for());
         let lasts = lasts.saturating_add(Micros::new(1));
         self.at.saturating_add(lasts.min(Micros::LONGEST))
     }
@@ -340,24 +380,19 @@ impl Shares {
     /// Returns whether nothing would change if all tenants were forgotten.
     pub(in crate::store) fn are_idle(&self, now: Micros, active_for: Micros) -> bool {
         let away = now.saturating_sub(self.at);
-        away > active_for.saturating_add(self.longest_wait())
-            && in_micros(away) > self.longest_debt()
+        away > active_for.saturating_add(self.longest_wait()) && away > self.owed_for()
     }
 
     /// Returns the time after which no tenant has a debt, if none asks.
-    fn longest_debt(&self) -> f64 {
-        let debts = self.tenants.iter().map(|it| it.debt(self.virtual_time));
+    fn owed_for(&self) -> Micros {
+        let debt = (self.furthest - self.virtual_time).max(0.0);
         // Where nobody is active, virtual time passes as time does.
-        debts.fold(0.0, f64::max) * in_weights(self.active().max(1))
+        later(debt * in_weights(self.active().max(1)))
     }
 
     /// Returns the time until the last moment at which a tenant was told to come.
     fn longest_wait(&self) -> Micros {
-        let waits = self
-            .tenants
-            .iter()
-            .map(|it| it.seen.saturating_sub(self.at));
-        waits.max().unwrap_or_default()
+        self.told.saturating_sub(self.at)
     }
 
     /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
@@ -394,8 +429,10 @@ impl Shares {
             // What nobody claims is not held against the tenant that takes it.
             if tenant.debt(virtual_time) == 0.0 {
                 let weight = f64::from(tenant.weight);
-                // A claim that has grown while a request waited was for that request.
-                let least = virtual_time - most / weight;
+                // A claim that has grown while a request waited was for that request. What is left is the rest of the share of the burst, or, after
+                // a request that is as large, a share of it once more.
+                let rest = if time < most { most - time } else { most };
+                let least = virtual_time - rest / weight;
                 tenant.tag = (tenant.tag + time / weight).max(least);
             }
         });
@@ -406,11 +443,13 @@ impl Shares {
         self.stop_waiting(place);
     }
 
-    /// Notes that the limit had no room for a request of the tenant at this place, which is active until it has accrued the cost.
+    /// Notes that the limit had no room for a request of the tenant at this place, which is active until it may come again. The limit is whole
+    /// after this time.
     pub(in crate::store) fn refuse(
         &mut self,
         (place, share): (usize, Share),
         cost: u32,
+        is_whole_after: Micros,
         scale: &Scale,
     ) {
         let tenant = &mut self.tenants[place];
@@ -420,8 +459,9 @@ impl Shares {
         }
         tenant.goes_ahead = cost > share.portion;
         if !tenant.goes_ahead {
-            let told = self.at.saturating_add(share.claims_after(cost));
-            tenant.seen = tenant.seen.max(told);
+            let wait = share.has_it_after(cost, is_whole_after);
+            tenant.seen = tenant.seen.max(self.at.saturating_add(wait));
+            self.told = self.told.max(tenant.seen);
         }
     }
 
@@ -523,7 +563,13 @@ impl Shares {
                 earlier(claim * of_weight)
             },
             pace: unit * of_weight,
+            claims: in_whole(growing + self.still),
+            owed: {
+                let debt = (self.furthest - virtual_time).max(0.0);
+                later(debt * in_weights(active))
+            },
             limit: scale.limit,
+            fill: scale.fill,
         }
     }
 
@@ -581,6 +627,7 @@ impl Shares {
         for tenant in &mut self.tenants {
             tenant.seen = tenant.seen.saturating_sub(by);
         }
+        self.told = self.told.saturating_sub(by);
         self.at = now;
     }
 
@@ -591,6 +638,7 @@ impl Shares {
             tenant.tag -= self.virtual_time;
             tenant.since -= self.virtual_time;
         }
+        self.furthest = (self.furthest - self.virtual_time).max(0.0);
         self.virtual_time = 0.0;
     }
 
@@ -748,6 +796,7 @@ impl Shares {
     fn count_in(&mut self, place: usize) {
         let tenant = &mut self.tenants[place];
         let weight = u64::from(tenant.weight);
+        self.furthest = self.furthest.max(tenant.tag);
         match tenant.standing {
             Standing::Accruing => {
                 tenant.since = tenant.tag.min(self.virtual_time);
@@ -849,6 +898,16 @@ fn earlier(time: f64) -> Micros {
     Micros::new(time as u64)
 }
 
+/// Returns a time in whole microseconds, of which there are as many or one more.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time that is too long is cut"
+)]
+fn in_whole(time: f64) -> Micros {
+    Micros::new(time.ceil() as u64)
+}
+
 /// Returns a time in [parts](PARTS) of a microsecond.
 #[expect(
     clippy::cast_possible_truncation,
@@ -921,7 +980,7 @@ mod tests {
             shares.charge(place, 2, &scale);
         }
         let share = shares.look(7, Micros::new(1_500_000), &scale);
-        shares.refuse((0, share), 1, &scale);
+        shares.refuse((0, share), 1, Micros::ZERO, &scale);
         shares
     }
 
@@ -973,6 +1032,8 @@ mod tests {
                 1_500_000,
                 bits(300_000.0),
                 bits(0.0),
+                bits(1_175_000.0),
+                1_500_000,
                 0,
                 bits(0.0),
             ][..],
@@ -1002,7 +1063,8 @@ mod tests {
         for (at, word) in [
             (0, not_a_number),
             (2, f64::INFINITY.to_bits()),
-            (5, f64::MAX.to_bits()),
+            (4, not_a_number),
+            (7, f64::MAX.to_bits()),
             (HEAD + 1, 0x0001_0000_0000_0000),
             (HEAD + 1, 0x0403_0000_0000_0000),
             (HEAD + 1, 0x0401_0000_0000_0001),
@@ -1035,7 +1097,7 @@ mod tests {
                 0x6401_0100_0000_0000,
                 0x6402_0000_0000_0000,
             ] {
-                let head = [virtual_time, u64::MAX, tag, since, u64::MAX, tag];
+                let head = [virtual_time, u64::MAX, tag, since, tag, u64::MAX, u64::MAX, tag];
                 let each = [1, 2].map(|name| [name, traits, u64::MAX, tag, since, tag]);
                 let words = [&head[..], each.as_flattened()].concat();
                 for now in [0, 1 << 53, u64::MAX].map(Micros::new) {
@@ -1045,9 +1107,9 @@ mod tests {
                     shares.give_back(2, u32::MAX, now, &scale);
                     shares.forgive(1, now, &scale);
                     let (place, share) = shares.ask((3, 1), now, &scale);
-                    let _ = share.wait(1, Micros::ZERO);
+                    let _ = share.wait(1, Micros::ZERO, now);
                     shares.charge(place, 1, &scale);
-                    shares.refuse((place, share), 1, &scale);
+                    shares.refuse((place, share), 1, now, &scale);
                     shares.pass_by(place);
                 }
             }

@@ -246,7 +246,7 @@ impl Asked {
             let scale = &division.scale;
             match ending {
                 Ending::Passed => holders.take(place, cost, scale),
-                Ending::Refused => holders.refuse((place, share), cost, scale),
+                Ending::Refused(_) => holders.refuse((place, share), cost, scale),
                 Ending::Elsewhere => holders.pass_by(place, scale),
             }
         }

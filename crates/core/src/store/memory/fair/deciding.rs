@@ -4,6 +4,7 @@
 //! takes the general path, as one of several policies does.
 
 use super::Division;
+use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::store::fair::Ending;
 use crate::store::memory::backend::MemoryBackend;
@@ -42,7 +43,8 @@ impl MemoryBackend {
                 } else if share.is_below(cost) {
                     Ending::Elsewhere
                 } else {
-                    Ending::Refused
+                    let outcome = outcomes.iter().next();
+                    Ending::Refused(outcome.map_or(Micros::ZERO, |(_, it)| it.reset_micros()))
                 };
                 seat.conclude(ending, cost);
                 let taken = if allowed { cost } else { 0 };
