@@ -395,7 +395,11 @@ fn keep_what_is_told(case: &Case) -> TestCaseResult {
         if is_allowed && let Some((after, units)) = asker.gives_back {
             let after = after * f64::from(asker.cost) / case.share(asker);
             let is_more = draw.next() < 0.1;
-            let costs = if is_more { Next::CostMore } else { Next::CostLess };
+            let costs = if is_more {
+                Next::CostMore
+            } else {
+                Next::CostLess
+            };
             next.push(Reverse((at + after as u64, place, costs(units))));
         }
         let gap = (0.5 + draw.next()) / (asker.often.max(0.5) * case.share(asker));

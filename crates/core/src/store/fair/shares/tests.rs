@@ -1,0 +1,164 @@
+//! The words of tenants, and what they may take after an amendment.
+
+use super::*;
+use crate::algorithm::TokenBucket;
+use crate::decision::Outcomes;
+use crate::key::IntoKey;
+use crate::store::{Amendment, Charge, Taken};
+
+fn scale() -> Scale {
+    let bucket = TokenBucket::per_second(10).into();
+    Scale::of(&bucket, &Fair::new()).unwrap()
+}
+
+fn shares() -> Shares {
+    let (mut shares, scale) = (Shares::default(), scale());
+    for (name, at) in [(7, 1_000_000), (8, 1_500_000)] {
+        let (place, _) = shares.ask((name, 4), Micros::new(at), &scale);
+        shares.charge(place, 2, &scale);
+    }
+    let share = shares.look(7, Micros::new(1_500_000), &scale);
+    shares.refuse((0, share), 1, Micros::ZERO, &scale);
+    shares
+}
+
+/// It is so at the moment of the amendment, and not at that of the last request.
+#[test]
+fn what_a_tenant_gets_back_is_its_claim_again_up_to_its_share_of_the_burst() {
+    let scale = scale();
+    let amended = |amendment, units, at| {
+        let (mut shares, now) = (shares(), Micros::new(at));
+        shares.amend((8, 4), (units, now), amendment, &scale);
+        shares.look(8, now, &scale)
+    };
+    let taken_until = |until| {
+        let bucket = TokenBucket::per_second(10).into();
+        let charge = Charge::new(0, 8_u64.into_key(), 2);
+        let outcomes = Outcomes::new(Micros::new(until));
+        Amendment::TakeBack(Taken::of(&charge, &bucket, &outcomes))
+    };
+    // It has a debt until 1.9 s.
+    let owing = shares().look(8, Micros::new(1_600_000), &scale);
+    assert!(owing.has_debt, "{owing:?}");
+    let later = 1_950_000;
+    for (amendment, then) in [
+        (Amendment::Refund, [2, 5, 1]),
+        (taken_until(later + 1), [2, 5, 1]),
+        // What it owes is forgotten, and nothing else.
+        (Amendment::Reset, [0, 0, 1]),
+    ] {
+        let share = amended(amendment, 2, 1_600_000);
+        assert_eq!((share.has_debt, share.claim), (false, 0), "{amendment:?}");
+        // Its share of the burst is five units. Away for more than a second, it has no claim, and its first request passes.
+        let claims = [(2, later), (20, later), (20, 2_600_000)];
+        let claims = claims.map(|(units, at)| amended(amendment, units, at).claim);
+        let taken = matches!(amendment, Amendment::TakeBack(_));
+        let known = if taken { 2 } else { 3 };
+        assert_eq!(claims[..known], then[..known], "{amendment:?}");
+    }
+    // The limit does not take it back any more.
+    assert_eq!(amended(taken_until(1_600_000), 2, 1_600_000), owing);
+}
+
+/// Nodes of different versions share items, and a snapshot outlives a release.
+#[test]
+fn the_words_stay_the_same_from_version_to_version() {
+    let bits = f64::to_bits;
+    let words = [
+        &[
+            bits(1_125_000.0),
+            1_500_000,
+            bits(300_000.0),
+            bits(0.0),
+            bits(1_175_000.0),
+            1_500_000,
+            0,
+            bits(0.0),
+        ][..],
+        &[7, 0x0401_0100_0000_0000, 1_500_000],
+        &[bits(1_050_000.0), bits(1_050_000.0), bits(0.0)],
+        &[8, 0x0401_0000_0000_0000, 1_500_000],
+        &[bits(1_175_000.0), bits(1_125_000.0), bits(0.0)],
+    ];
+    let shares = shares();
+    assert_eq!(shares.words(), words.concat());
+    let read = Shares::read(&shares.words()).unwrap();
+    assert_eq!(read.words(), shares.words());
+    assert_eq!((read.place_of(7), read.place_of(8)), (Some(0), Some(1)));
+    assert!(Shares::default().words().is_empty());
+    assert!(Shares::read(&[]).unwrap().tenants.is_empty());
+}
+
+/// What an item holds may be anything.
+#[test]
+fn words_that_no_rule_writes_are_not_read() {
+    let words = shares().words();
+    let one = HEAD + WORDS;
+    for len in 1..words.len() {
+        assert_eq!(Shares::read(&words[..len]).is_some(), len == one, "{len}");
+    }
+    let not_a_number = f64::NAN.to_bits();
+    for (at, word) in [
+        (0, not_a_number),
+        (2, f64::INFINITY.to_bits()),
+        (4, not_a_number),
+        (7, f64::MAX.to_bits()),
+        (HEAD + 1, 0x0001_0000_0000_0000),
+        (HEAD + 1, 0x0403_0000_0000_0000),
+        (HEAD + 1, 0x0401_0000_0000_0001),
+        (HEAD + 3, not_a_number),
+        (HEAD + WORDS, 7),
+    ] {
+        let mut words = words.clone();
+        words[at] = word;
+        assert!(Shares::read(&words).is_none(), "{word} at {at}");
+    }
+    let mut many = words[..HEAD].to_vec();
+    for name in 0..u64::from(MOST_TENANTS) + 2 {
+        many.push(name);
+        many.extend(&words[HEAD + 1..one]);
+    }
+    assert!(Shares::read(&many).is_none());
+    assert!(Shares::read(&many[..many.len() - WORDS]).is_some());
+}
+
+#[test]
+fn the_largest_numbers_that_are_read_break_nothing() {
+    let (extremes, scale) = ([LARGEST, -LARGEST, 0.0].map(f64::to_bits), scale());
+    for [virtual_time, tag, since] in extremes
+        .into_iter()
+        .flat_map(|one| extremes.map(|two| extremes.map(|three| [one, two, three])))
+        .flatten()
+    {
+        for traits in [
+            0x6400_0000_0000_0000,
+            0x6401_0100_0000_0000,
+            0x6402_0000_0000_0000,
+        ] {
+            let head = [
+                virtual_time,
+                u64::MAX,
+                tag,
+                since,
+                tag,
+                u64::MAX,
+                u64::MAX,
+                tag,
+            ];
+            let each = [1, 2].map(|name| [name, traits, u64::MAX, tag, since, tag]);
+            let words = [&head[..], each.as_flattened()].concat();
+            for now in [0, 1 << 53, u64::MAX].map(Micros::new) {
+                let mut shares = Shares::read(&words).unwrap();
+                let _ = (shares.look(1, now, &scale), shares.lapse_at(&scale));
+                shares.use_up((1, 100), u32::MAX, now, &scale);
+                shares.give_back(2, u32::MAX, now, &scale);
+                shares.forgive(1, now, &scale);
+                let (place, share) = shares.ask((3, 1), now, &scale);
+                let _ = share.wait(1, Micros::ZERO, now);
+                shares.charge(place, 1, &scale);
+                shares.refuse((place, share), 1, now, &scale);
+                shares.pass_by(place);
+            }
+        }
+    }
+}
