@@ -26,6 +26,7 @@ use tower_ratelimit::{
 };
 
 use super::HOUR;
+use crate::support::driver::now;
 use crate::support::items::{Map, OneByOne};
 
 fn tenant(name: impl IntoKey) -> Key {
@@ -355,7 +356,7 @@ async fn a_resolver_makes_tenants_known() {
     assert!((280..=320).contains(&(x + y)), "{had:?}");
 }
 
-/// What an operator sees of a limit that is divided.
+/// What an operator sees of a limit that is divided, in memory and over items.
 #[test]
 fn an_inspection_tells_the_share_of_a_tenant_among_those_that_are_active() {
     for algorithm in [
@@ -368,38 +369,56 @@ fn an_inspection_tells_the_share_of_a_tenant_among_those_that_are_active() {
         let plain = Policy::new("plain", FixedWindow::per_day(9));
         let plans = Plans::new([Plan::new("free"), Plan::new("pro")]);
         let builder = builder(policy, &clock).policy(plain).plans_by_name(plans);
-        let limiter = builder.build_local().unwrap();
-        let pro = limiter.plan("pro");
-        let told = |limiter: &LocalLimiter, name: &str| {
-            let inspection = limiter.inspect(tenant(name)).now();
-            let shares: Vec<_> = inspection.shares().collect();
-            let [("upstream", share)] = shares[..] else {
-                panic!("{shares:?}");
-            };
-            let told = (share.tenants(), share.to_string(), inspection.to_string());
-            let (weight, weights) = told.1.split_once('/').unwrap();
-            assert_eq!(weight, share.weight().to_string());
-            let whole = share.of_limit() * weights.parse::<f64>().unwrap();
-            assert!((whole - f64::from(share.weight())).abs() < 1e-9, "{told:?}");
-            told
-        };
-        let (tenants, share, text) = told(&limiter, "ann");
-        assert_eq!((tenants, &*share), (1, "1/1"));
-        assert!(text.contains("No other tenant is active."), "{text}");
-        let holds = ["ann", "bob"].map(|name| limiter.reserve(tenant(name), 1).now());
-        let hold = pro.reserve(tenant("pro"), 1).now();
-        let (tenants, share, text) = told(&pro, "pro");
-        assert_eq!((tenants, &*share), (3, "4/6"), "{algorithm} {text}");
-        let sentence = "With it, 3 tenants are active: its share is 4/6, by a weight of 4.";
-        assert!(text.contains(sentence), "{text}");
-        assert_eq!(told(&limiter, "ann").1, "1/6");
+        let in_memory = builder.clone().build().unwrap();
+        inspections_tell_shares(&in_memory, &clock);
         // To look makes nobody active, and who has not asked lately is not.
-        let keys = |policy: usize| limiter.snapshot().policies[policy].keys.unwrap().tenants;
-        assert_eq!([keys(0), keys(1)], [Some(3), None]);
-        drop((holds, hold));
-        clock.advance(Duration::from_millis(1_001));
-        assert_eq!(told(&limiter, "ann").0, 1);
+        let keys = in_memory.snapshot().policies;
+        let keys = keys.iter().map(|it| it.keys.unwrap().tenants);
+        assert_eq!(keys.collect::<Vec<_>>(), [Some(3), None]);
+
+        let map = Map::new(&clock);
+        let over_items = builder.store(SharedStore::new(map.clone()));
+        let over_items = over_items.build().unwrap();
+        inspections_tell_shares(&over_items, &clock);
+        clock.advance(Duration::from_millis(1));
+        let items = map.items().clone();
+        told(&over_items, "ann");
+        assert_eq!(*map.items(), items, "it only looks");
     }
+}
+
+/// Ann, Bob and one of plan `pro` ask, and stop.
+fn inspections_tell_shares(limiter: &Limiter, clock: &ManualClock) {
+    let (tenants, share, text) = told(limiter, "ann");
+    assert_eq!((tenants, &*share), (1, "1/1"));
+    assert!(text.contains("No other tenant is active."), "{text}");
+    let pro = limiter.plan("pro");
+    let reserve = |limiter: &Limiter, name| now(limiter.reserve(tenant(name), 1)).unwrap();
+    let holds = ["ann", "bob"].map(|name| reserve(limiter, name));
+    let hold = reserve(&pro, "pro");
+    let (tenants, share, text) = told(&pro, "pro");
+    assert_eq!((tenants, &*share), (3, "4/6"), "{text}");
+    let sentence = "With it, 3 tenants are active: its share is 4/6, by a weight of 4.";
+    assert!(text.contains(sentence), "{text}");
+    assert_eq!(told(limiter, "ann").1, "1/6");
+    drop((holds, hold));
+    clock.advance(Duration::from_millis(1_001));
+    assert_eq!(told(limiter, "ann").0, 1);
+}
+
+/// Returns how many tenants are active, the share of this one, and the sentences of the inspection.
+fn told(limiter: &Limiter, name: &str) -> (u32, String, String) {
+    let inspection = now(limiter.inspect(tenant(name))).unwrap();
+    let shares: Vec<_> = inspection.shares().collect();
+    let [("upstream", share)] = shares[..] else {
+        panic!("{shares:?}");
+    };
+    let told = (share.tenants(), share.to_string(), inspection.to_string());
+    let (weight, weights) = told.1.split_once('/').unwrap();
+    assert_eq!(weight, share.weight().to_string());
+    let whole = share.of_limit() * weights.parse::<f64>().unwrap();
+    assert!((whole - f64::from(share.weight())).abs() < 1e-9, "{told:?}");
+    told
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Inspection {
     }
 
     /// Returns the part that the tenant has now of each limit that is [divided](crate::Policy::fair), with the name of the policy.
-    /// Policies are left out whose limit is not divided, and all of them if the store does not tell, such as Redis while it is away.
+    /// Policies are left out whose limit is not divided, and all of them if the store does not tell, such as one that is away.
     pub fn shares(&self) -> impl Iterator<Item = (&str, TenantShare)> {
         let shared = self.beside.iter().filter_map(|it| Some((it, it.share?)));
         shared.map(|(it, share)| (self.decision.name(it.policy), share))

@@ -23,6 +23,16 @@ impl TenantShare {
         }
     }
 
+    /// Makes it of the weight of a tenant, and of the weights of the others that are active.
+    pub(super) fn beside_each(weight: u32, others: impl Iterator<Item = u32>) -> Self {
+        let (mut tenants, mut weights) = (0_u32, 0_u64);
+        for other in others {
+            tenants += 1;
+            weights += u64::from(other);
+        }
+        Self::beside(weight, tenants, weights)
+    }
+
     /// Returns how many tenants are active, with this one, which need not have asked lately. Those that are not told apart are one.
     pub fn tenants(&self) -> u32 {
         self.tenants

@@ -29,7 +29,9 @@ use crate::store::fair::{Scale, SlotScale};
 use crate::store::in_use::SlotsInUse;
 use crate::store::renewal::keep;
 use crate::store::sealed::Sealed;
-use crate::store::{Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, Slot, Wanted};
+use crate::store::{
+    Amendment, Backend, Charge, Charged, Charges, Outlook, Reply, Slot, TenantShare, Wanted,
+};
 
 /// A [`SharedStore`](super::SharedStore) opened for a list of policies.
 pub struct SharedBackend<I>(Arc<Changes<I>>);
@@ -208,13 +210,17 @@ impl Opened {
         limit
     }
 
+    fn is_divided(&self) -> bool {
+        self.divided.is_some() || self.divided_slots.is_some()
+    }
+
     /// Returns the name of the item that has the state of a key, and that of the one that has its block if it is another: tenants share a
     /// limit, and each is blocked by itself. An amendment is about one of them.
     pub(super) fn items(&self, key: &Key, verb: Verb) -> (String, Option<String>) {
         let name = |key: &Key| format!("trl1:{}", key.name());
         match verb {
-            _ if self.divided.is_none() && self.divided_slots.is_none() => (name(key), None),
-            Verb::Renew => (name(&key.root()), None),
+            _ if !self.is_divided() => (name(key), None),
+            Verb::Renew | Verb::Share => (name(&key.root()), None),
             Verb::Amend(amendment) if !amendment.is_of_blocks() => (name(&key.root()), None),
             Verb::Amend(_) | Verb::Refusals => (name(key), None),
             Verb::Charge | Verb::Take | Verb::Peek | Verb::Outlook => {
@@ -348,6 +354,15 @@ impl<I: Items> Backend for SharedBackend<I> {
     fn refusals(&self, charge: &Charge) -> Reply<Result<u32, StoreError>> {
         let changed = self.0.decide(slice::from_ref(charge), Verb::Refusals);
         changed.map(|changed| changed.map(|changed| changed.units))
+    }
+
+    fn tenant_share(&self, charge: &Charge) -> Reply<Result<Option<TenantShare>, StoreError>> {
+        let policy = self.0.policies.get(charge.policy);
+        if !policy.is_some_and(Opened::is_divided) {
+            return Reply::Now(Ok(None));
+        }
+        let changed = self.0.decide(slice::from_ref(charge), Verb::Share);
+        changed.map(|changed| changed.map(|changed| changed.share))
     }
 
     /// Changes one item after another, if they cannot be changed together.

@@ -15,7 +15,7 @@ use crate::decision::DenialEffect;
 use crate::decision::Outcomes;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::store::alternatives::{Choice, Places, keep_one_of_each};
-use crate::store::{Amendment, DAMAGED, KeyOutlook};
+use crate::store::{Amendment, DAMAGED, KeyOutlook, TenantShare};
 
 /// A change to some items, in one step; see [`Items::update`](super::Items::update).
 ///
@@ -45,6 +45,8 @@ pub(super) enum Verb {
     Outlook,
     /// Returns the number of refusals that count, in place of units.
     Refusals,
+    /// Returns the part of the tenant of a limit that is divided.
+    Share,
     Amend(Amendment),
     /// Lets slots last for another life, and returns how many were lost, in place of units.
     Renew,
@@ -60,6 +62,8 @@ pub struct Changed {
     pub(super) keys: SmallVec<[KeyOutlook; 4]>,
     /// The number of units taken, if the change takes units.
     pub(super) units: u32,
+    /// The part of the tenant, if the change asks for it.
+    pub(super) share: Option<TenantShare>,
     /// The answer to an amendment; see [`Backend::amend`](crate::store::Backend::amend).
     pub(super) amended: bool,
 }
@@ -125,7 +129,7 @@ impl Change {
         let items = before.iter().cloned().map(Option::unwrap_or_default);
         let mut items: SmallVec<[Item; 2]> = items.collect();
         let mut outcomes = Outcomes::new(now);
-        let (mut units, mut amended) = (0, false);
+        let (mut units, mut share, mut amended) = (0, None, false);
         let mut keys = SmallVec::new();
         match self.verb {
             Verb::Charge | Verb::Peek | Verb::Outlook => {
@@ -147,6 +151,10 @@ impl Change {
                 let counting = self.parts.iter();
                 let counting = counting.map(|part| part.refusals(&items[part.home], now));
                 units = counting.sum();
+            }
+            Verb::Share => {
+                let mut each = self.parts.iter();
+                share = each.find_map(|part| part.share(&items[part.item], now));
             }
             Verb::Renew => {
                 for (place, part) in self.parts.iter().enumerate() {
@@ -176,6 +184,7 @@ impl Change {
             answer: Ok(outcomes),
             keys,
             units,
+            share,
             amended,
         }
     }
@@ -302,6 +311,7 @@ impl Changed {
                 .caused_by(cause)),
             keys: SmallVec::new(),
             units: 0,
+            share: None,
             amended: false,
         }
     }

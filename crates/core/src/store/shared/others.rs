@@ -8,8 +8,8 @@ use super::tenants::{Division, Tenants};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcome;
-use crate::store::Amendment;
 use crate::store::fair::Ending;
+use crate::store::{Amendment, TenantShare};
 
 /// How a limit is parted.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,15 @@ impl Others {
                 let asked = holding.ask(item, now, left, only_looks);
                 Some(Asked::Holders(asked))
             }
+        }
+    }
+
+    /// Returns the part of the tenant that asks beside those that are active, if the limit is divided.
+    pub(super) fn share(&self, item: &Item, now: Micros) -> Option<TenantShare> {
+        match self {
+            Self::Children(_) => None,
+            Self::Tenants(division) => Some(division.share(item, now)),
+            Self::Holders(holding) => holding.share(item, now),
         }
     }
 

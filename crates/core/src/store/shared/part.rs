@@ -12,7 +12,7 @@ use crate::decision::Outcome;
 use crate::policy::{Alternative, Offences, Penalty};
 use crate::store::alternatives::Choice;
 use crate::store::fair::Ending;
-use crate::store::{Amendment, KeyOutlook};
+use crate::store::{Amendment, KeyOutlook, TenantShare};
 
 /// One policy's part of a change.
 #[derive(Clone, Debug)]
@@ -283,6 +283,11 @@ impl Part {
         };
         self.keep(item, &state, own, now);
         true
+    }
+
+    /// Returns the part of the tenant that asks, if the limit is divided.
+    pub(super) fn share(&self, item: &Item, now: Micros) -> Option<TenantShare> {
+        self.others.as_ref()?.share(item, now)
     }
 
     /// Returns how the slots of the key are held, if the policy is on concurrency.

@@ -7,8 +7,8 @@
 use super::item::Item;
 use crate::clock::Micros;
 use crate::decision::Outcome;
-use crate::store::Amendment;
 use crate::store::fair::{Ending, Holders, SlotScale, SlotShare};
+use crate::store::{Amendment, TenantShare};
 
 /// The most slots of a key: each request writes all of them.
 pub(super) const MOST: u32 = 1_024;
@@ -63,6 +63,19 @@ pub(super) struct Asked {
     free: u32,
 }
 
+impl SlotDivision {
+    /// Returns the part of the tenant beside those that are active.
+    fn share(&self, item: &Item, now: Micros) -> TenantShare {
+        let (tenant, weight) = self.tenant;
+        let holders = self.holders(item);
+        TenantShare::beside_each(weight, holders.active_beside(tenant, now, &self.scale))
+    }
+
+    fn holders(&self, item: &Item) -> Holders {
+        Holders::read(item.words(self.tag)).unwrap_or_default()
+    }
+}
+
 impl Holding {
     /// Returns whether the records are those that a store of this version writes.
     pub(super) fn are_legible(&self, item: &Item) -> bool {
@@ -73,6 +86,11 @@ impl Holding {
     /// Returns how many slots are taken.
     pub(super) fn taken(&self, item: &Item, now: Micros) -> u32 {
         count(self.held(item, now).filter(|held| held.until > now))
+    }
+
+    /// Returns the part of the tenant that asks beside those that are active, if slots are divided.
+    pub(super) fn share(&self, item: &Item, now: Micros) -> Option<TenantShare> {
+        self.division.map(|division| division.share(item, now))
     }
 
     /// Asks for the request, whose tenant is active from now on, or only looks.
@@ -170,7 +188,7 @@ impl Holding {
     fn slots(&self, item: &Item, each: Vec<Held>, now: Micros) -> Slots {
         let (each, mut ended): (Vec<_>, Vec<_>) = each.into_iter().partition(|it| it.until > now);
         let holders = self.division.map(|division| {
-            let mut holders = Holders::read(item.words(division.tag)).unwrap_or_default();
+            let mut holders = division.holders(item);
             ended.sort_unstable_by_key(|held| (held.until, held.number));
             for held in &ended {
                 holders.end(held.tenant, held.slots, held.until, &division.scale);

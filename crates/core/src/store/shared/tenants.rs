@@ -6,8 +6,8 @@
 use super::item::Item;
 use crate::clock::Micros;
 use crate::decision::Outcome;
-use crate::store::Amendment;
 use crate::store::fair::{Ending, Scale, Share, Shares};
+use crate::store::{Amendment, TenantShare};
 
 /// The most tenants of a shared key that are told apart: each request writes all of them.
 pub(super) const MOST: usize = 64;
@@ -52,6 +52,13 @@ impl Division {
             place,
             share,
         }
+    }
+
+    /// Returns the part of the tenant beside those that are active.
+    pub(super) fn share(&self, item: &Item, now: Micros) -> TenantShare {
+        let (tenant, weight) = self.tenant;
+        let shares = self.shares(item);
+        TenantShare::beside_each(weight, shares.active_beside(tenant, now, &self.scale))
     }
 
     /// Follows an amendment of the state of the shared key by these units.

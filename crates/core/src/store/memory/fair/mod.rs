@@ -218,7 +218,7 @@ impl Seat<'_> {
     pub(super) fn share(&self, now: Micros) -> TenantShare {
         let shares = self.place.map(|place| &self.shard.each[place].1);
         let weights = shares.map(|shares| shares.active_beside(self.tenant, now, &self.scale));
-        beside(self.weight, weights.into_iter().flatten())
+        TenantShare::beside_each(self.weight, weights.into_iter().flatten())
     }
 
     /// Follows the end of a request.
@@ -234,16 +234,6 @@ impl Seat<'_> {
         let place = self.place?;
         Some(&mut self.shard.each[place].1)
     }
-}
-
-/// Returns the part of a tenant of this weight beside others of these weights.
-fn beside(weight: u32, others: impl Iterator<Item = u32>) -> TenantShare {
-    let (mut tenants, mut weights) = (0_u32, 0_u64);
-    for other in others {
-        tenants += 1;
-        weights += u64::from(other);
-    }
-    TenantShare::beside(weight, tenants, weights)
 }
 
 impl OfOneKey for Holders {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
 
-use super::{OfOneKey, SHARDS, Shard, beside, room};
+use super::{OfOneKey, SHARDS, Shard, room};
 use crate::algorithm::Algorithm;
 use crate::clock::{Clock, Micros};
 use crate::policy::Fair;
@@ -150,7 +150,7 @@ impl SlotSeat<'_> {
         let (tenant, weight) = self.tenant;
         let holders = self.shard.all.of_key(self.root);
         let weights = holders.map(|holders| holders.active_beside(tenant, now, &self.scale));
-        beside(weight, weights.into_iter().flatten())
+        TenantShare::beside_each(weight, weights.into_iter().flatten())
     }
 
     /// Counts the slots of the request, which has passed.
