@@ -1,6 +1,7 @@
 //! Fair shares in a file: the tenant, its weight, and what they do not go with.
 
 use std::convert::Infallible;
+use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_ratelimit::key::Head;
 use tower_ratelimit::plan::{Resolved, Resolver};
 use tower_ratelimit::{ManualClock, MemoryStore, Micros, SharedStore};
-use tower_ratelimit_config::{Config, Explained, Format};
+use tower_ratelimit_config::{Config, Explained, Format, Watched};
 
+use crate::folder::Folder;
 use crate::scene::{config, get, layer, mistakes, now, send};
 use crate::support::items::{Map, OneByOne};
 
@@ -398,4 +400,159 @@ levels = [
 "#;
     let told = mistakes(text).join("\n");
     assert!(told.contains("beside the tree"), "{told}");
+}
+
+/// A file that is reloaded, and the time of its store.
+struct Followed {
+    folder: Folder,
+    watched: Watched,
+    clock: ManualClock,
+}
+
+impl Followed {
+    fn new(name: &str, text: &str) -> Self {
+        let folder = Folder::new(name);
+        fs::write(folder.file(), text).unwrap();
+        let clock = ManualClock::new();
+        let store = MemoryStore::new().clock(clock.clone());
+        let config = Config::builder().store(store).read(folder.file());
+        Self {
+            folder,
+            watched: config.unwrap().watch().unwrap(),
+            clock,
+        }
+    }
+
+    fn becomes(&self, text: &str) {
+        fs::write(self.folder.file(), text).unwrap();
+        self.watched.reload().unwrap();
+    }
+
+    fn passes(&self, tenant: &str) -> bool {
+        let request = get("/").header("x-tenant", tenant);
+        send(&self.watched.layer(), request.header("x-class", tenant)).status == 200
+    }
+
+    /// Returns how many requests of a tenant pass until one is refused.
+    fn take_all(&self, tenant: &str) -> u32 {
+        let mut passed = 0;
+        while self.passes(tenant) {
+            passed += 1;
+        }
+        passed
+    }
+
+    /// Returns how many requests of each class pass in a second, in which both always ask.
+    fn second_of_classes(&self) -> [u32; 2] {
+        let mut had = [0; 2];
+        for _ in 0..1_000 {
+            self.clock.advance(Duration::from_millis(1));
+            for (class, had) in ["critical", "sheddable"].into_iter().zip(&mut had) {
+                *had += u32::from(self.passes(class));
+            }
+        }
+        had
+    }
+}
+
+#[test]
+fn new_weights_divide_from_a_reload_on() {
+    let followed = Followed::new("weights", CLASSES);
+    followed.second_of_classes();
+    let [critical, sheddable] = followed.second_of_classes();
+    assert!(critical.abs_diff(80) <= 1 && sheddable.abs_diff(20) <= 1);
+    followed.becomes(&CLASSES.replace("critical = 4", "sheddable = 4"));
+    let [critical, sheddable] = followed.second_of_classes();
+    assert!(critical.abs_diff(20) <= 1 && sheddable.abs_diff(80) <= 1);
+}
+
+/// The hog has used all, and what comes back until the reload is divided among tenants that were there before it.
+#[test]
+fn tenants_keep_what_they_have_used_over_a_reload() {
+    for (from, to) in [
+        ("{ pro = 3 }", "{ pro = 4 }"),
+        ("\"1h\"", "\"50min\""),
+        ("\"1h\"", "\"1h\"\nmost_tenants = 2"),
+    ] {
+        let followed = Followed::new("tenants", FAIR);
+        assert_eq!(followed.take_all("hog"), 10);
+        assert_eq!(followed.take_all("ann"), 0);
+        followed.becomes(&FAIR.replace(from, to));
+        assert_eq!(followed.take_all("hog"), 0, "{to}");
+        followed.clock.advance(Duration::from_secs(1_800));
+        followed.becomes(FAIR);
+        let had = ["hog", "ann"].map(|tenant| followed.take_all(tenant));
+        assert_eq!(had, [2, 3], "{to}");
+    }
+}
+
+/// What is above the lower limit drains as it was charged, in 24 minutes, and the rest by 6 units an hour.
+#[test]
+fn what_was_used_stays_used_under_a_lower_limit() {
+    let followed = Followed::new("lower", FAIR);
+    let take_all = || ["hog", "ann"].map(|tenant| followed.take_all(tenant));
+    assert_eq!(take_all(), [10, 0]);
+    followed.becomes(&FAIR.replace("10/hour", "6/hour"));
+    assert_eq!(take_all(), [0, 0]);
+    followed.clock.advance(Duration::from_secs(1_440));
+    assert_eq!(take_all(), [0, 0]);
+    followed.clock.advance(Duration::from_secs(2_400));
+    assert_eq!(take_all(), [2, 2]);
+}
+
+/// Returns the file without what it says of tenants.
+fn undivided(text: &str) -> String {
+    let fields = ["fair", "weights", "active_for"];
+    let lines = text.lines();
+    let lines = lines.filter(|line| !fields.iter().any(|field| line.starts_with(field)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_was_used_stays_used_when_a_limit_is_divided_and_when_it_is_no_more() {
+    let followed = Followed::new("divided", &undivided(FAIR));
+    for _ in 0..4 {
+        assert!(followed.passes("hog"));
+    }
+    followed.becomes(FAIR);
+    assert_eq!(followed.take_all("hog"), 6);
+    assert_eq!(followed.take_all("ann"), 0);
+    followed.clock.advance(Duration::from_secs(1_800));
+    assert_eq!(followed.take_all("hog"), 2, "the others are those of Ann");
+    followed.becomes(&undivided(FAIR));
+    assert_eq!(followed.take_all("hog"), 3, "they are those of all");
+    assert_eq!(followed.take_all("ann"), 0);
+}
+
+#[test]
+fn slots_stay_held_when_they_are_divided_and_when_they_are_no_more() {
+    let followed = Followed::new("slots", &undivided(SLOTS));
+    let hello = service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+    });
+    let service = followed.watched.layer().layer(hello);
+    // A response whose body is not read holds its slot.
+    let by = |tenant: &str| {
+        let request = get("/").header("x-tenant", tenant).body(()).unwrap();
+        let response = now(service.clone().oneshot(request)).unwrap();
+        (response.status() == 200).then_some(response)
+    };
+    let before = by("bob");
+    followed.becomes(SLOTS);
+    let mut divided = [by("hog"), by("hog"), by("hog")];
+    assert!(divided.iter().chain([&before]).all(Option::is_some));
+    assert!(by("ann").is_none(), "all of them are taken");
+    divided[0] = None;
+    assert!(by("hog").is_none(), "it is that of Ann");
+    followed.becomes(&undivided(SLOTS));
+    let after = by("hog");
+    assert!(after.is_some(), "it is that of all");
+    assert!(by("ann").is_none());
+    drop((before, divided));
+    followed.becomes(SLOTS);
+    // Ann is active still, and one slot is held since.
+    let hog = [by("hog"), by("hog"), by("hog")];
+    assert_eq!(hog.iter().flatten().count(), 2);
+    let ann = [by("ann"), by("ann")];
+    assert_eq!(ann.iter().flatten().count(), 1);
 }
