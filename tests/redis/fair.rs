@@ -540,6 +540,35 @@ async fn every_shared_key_has_tenants_of_its_own() {
     assert!(limiter.check(of_a, 1).await.unwrap().is_allowed());
 }
 
+/// The state of a divided limit stays at the server, under a new name and in the tenants that it had.
+#[tokio::test]
+async fn a_limit_under_a_new_name_keeps_what_its_tenants_have_used() {
+    let (server, clock) = (Server::start(&[]), ManualClock::new());
+    let store = store(&server).clock(clock.clone());
+    let bucket = TokenBucket::per_second(10);
+    let open = |policy: Policy| {
+        let policy = without_a_standby(policy.fair(Fair::new()));
+        let builder = Limiter::builder().policy(policy);
+        builder.store(store.clone()).build().unwrap()
+    };
+    let take_all = async |limiter: &Limiter, name| {
+        let mut passed = 0;
+        while limiter.check(tenant(name), 1).await.unwrap().is_allowed() {
+            passed += 1;
+        }
+        passed
+    };
+    let before = open(Policy::new("upstream", bucket));
+    assert_eq!(take_all(&before, "hog").await, 10);
+    assert_eq!(take_all(&before, "ann").await, 0);
+    let after = open(Policy::new("model", bucket).renamed_from("upstream"));
+    assert_eq!(take_all(&after, "hog").await, 0);
+    clock.advance(Duration::from_millis(500));
+    // A half of what came back meanwhile belongs to Ann, who has not asked since.
+    assert_eq!(take_all(&after, "hog").await, 2);
+    assert_eq!(take_all(&after, "ann").await, 3);
+}
+
 /// A shared key may have an override from before its limit was divided.
 #[tokio::test]
 async fn an_override_of_a_shared_key_ends() {

@@ -299,6 +299,26 @@ async fn data_that_no_rule_can_read_are_told_and_reset() {
     }
 }
 
+/// The slots of a divided limit stay held at the server, under a new name and by the tenants that hold them.
+#[tokio::test]
+async fn slots_under_a_new_name_stay_held_by_their_tenants() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let before = over(&store, [reports(4)]);
+    let mut hog = take_all(&before, "hog").await;
+    assert_eq!(hog.len(), 4);
+    assert!(take(&before, "ann").await.is_none());
+    let model = Policy::new("model", Concurrency::of(4)).fair(fair());
+    let after = over(&store, [model.renamed_from("reports")]);
+    assert!(take(&after, "hog").await.is_none());
+    let set = store.store_key(&reports(4), Key::GLOBAL);
+    hog.pop();
+    until("it is given back", || members(&server, &set) == 3);
+    // The hog has more than its half, and Ann waits.
+    assert!(take(&after, "hog").await.is_none());
+    assert!(take(&after, "ann").await.is_some());
+}
+
 /// Over a store that leases units, slots are asked for one by one.
 #[tokio::test]
 async fn slots_are_not_leased() {
