@@ -43,7 +43,7 @@ fn payer(decision: &Decision) -> Option<String> {
     decision.payer("spend").map(str::to_owned)
 }
 
-async fn left(limiter: &Limiter, key: &str) -> Vec<u32> {
+async fn left(limiter: &Limiter, key: impl IntoKey) -> Vec<u32> {
     let inspection = limiter.inspect(key).await.unwrap();
     let each = inspection.policies();
     each.map(|(_, outcome)| outcome.remaining()).collect()
@@ -358,6 +358,38 @@ async fn in_a_cluster_the_keys_of_one_root_are_decided_on_in_one_call() {
     let of_a_tree = [("plan", branch("ann"), 1), ("credits", branch("team"), 1)];
     let decision = limiter.named(of_a_tree).unwrap().check().await.unwrap();
     assert_eq!(payer(&decision).as_deref(), Some("plan"));
+}
+
+/// The members of a group have keys of one root, so that all of them are on one node.
+#[tokio::test]
+async fn in_a_cluster_what_an_answer_costs_beyond_one_member_goes_to_the_next() {
+    let cluster = Cluster::start();
+    let limiter = groups().spill("spend").store(cluster_store(&cluster));
+    let limiter = limiter.build().unwrap();
+    for root in keys_apart() {
+        let of = |part: &str| Key::branch(root.as_str(), &[part.into_key()]);
+        let [team, user] = [of("team"), of("user")];
+        let each = ["plan", "credits", "pool", "all"].into_iter();
+        let each = each.zip([user, team, team, user]);
+        let asked = each.map(|(name, key)| (name, key, 1));
+        let reservation = limiter.named(asked).unwrap().reserve().await.unwrap();
+        assert_eq!(reservation.decision().payer("spend"), Some("plan"));
+        reservation.settle(9);
+        let settled = until_told(async || {
+            let (of_user, of_team) = (left(&limiter, user).await, left(&limiter, team).await);
+            let left = [of_user[0], of_team[1], of_team[2], of_user[3]];
+            // The last one is charged last; each policy is settled on its own.
+            (left[2] == 0 && left[3] < 99).then_some(left)
+        });
+        assert_eq!(settled.await, [0, 0, 0, 91], "{root}");
+        // The last one is above its limit by three.
+        for (given_back, left_then) in [(3, 0), (1, 1)] {
+            let pool = limiter.named([("pool", team, given_back)]);
+            pool.unwrap().refund().await.unwrap();
+            assert_eq!(left(&limiter, team).await[2], left_then, "{root}");
+        }
+    }
+    assert_eq!(limiter.lost_settlements(), 0);
 }
 
 #[tokio::test]
