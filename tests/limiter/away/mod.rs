@@ -1,5 +1,6 @@
 //! A node whose shared store is away, for stores other than Redis.
 
+mod fair;
 mod own;
 pub(crate) mod switch;
 mod trees;
