@@ -327,6 +327,35 @@ mod tests {
         assert_eq!(holding.taken(&item, now), 3);
     }
 
+    /// A request of tenant 7 has taken three of four slots while they were not divided.
+    #[test]
+    fn slots_that_nobody_has_counted_are_those_of_their_tenants() {
+        let holding = |tenant| Holding {
+            tag: 3,
+            life: Micros::from_secs(1),
+            number: tenant,
+            division: Some(SlotDivision {
+                tag: 4,
+                scale: SlotScale {
+                    limit: 4,
+                    active_for: Micros::from_secs(1),
+                    tenants: 64,
+                },
+                tenant: (tenant, 1),
+            }),
+        };
+        let (mut item, now) = (Item::default(), Micros::new(1_000_000));
+        item.put(3, &[5, 3, 1_500_000, 7], Micros::new(1_500_000));
+        let mut asked = holding(8).ask(&item, now, 1, false);
+        asked.keep(&mut item, Ending::Refused(Micros::ZERO), 1);
+        let needs = |tenant| holding(tenant).ask(&item, now, 1, false).needs(1);
+        assert_eq!(
+            [needs(7), needs(8)],
+            [u32::MAX, 1],
+            "tenant 7 has its share"
+        );
+    }
+
     /// What an item holds may be anything.
     #[test]
     fn words_that_no_rule_writes_are_not_read() {

@@ -163,3 +163,40 @@ fn tenants_that_have_lapsed_are_as_good_as_forgotten() {
         assert_eq!(one, other);
     }
 }
+
+/// Tenant 7 has held all slots while tenant 8 waited.
+#[test]
+fn tenants_lapse_when_the_longest_debt_is_paid() {
+    let scale = scale();
+    let mut holders = Holders::default();
+    let tenth = |tenths: u64| Micros::new(100_000 * tenths);
+    let (seven, _) = holders.ask((7, 1), tenth(10), &scale);
+    holders.take(seven, 4, &scale);
+    let asked = holders.ask((8, 4), tenth(11), &scale);
+    holders.refuse(asked, 1, &scale);
+    let ended = tenth(20);
+    let lapses = holders.lapse_at(ended, &scale);
+    holders.end(7, 4, ended, &scale);
+    assert!(holders.are_idle(lapses, &scale), "{lapses:?}");
+    let inactive = ended.saturating_add(scale.active_for);
+    let inactive = inactive.saturating_add(Micros::new(1));
+    assert!(!holders.are_idle(inactive, &scale));
+}
+
+/// Slots may be lost and taken again, or have been taken while they were not divided.
+#[test]
+fn slots_that_others_hold_are_counted_anew() {
+    let (mut holders, scale) = (holders(), scale());
+    let now = Micros::new(1_600_000);
+    let held = |holders: &Holders| {
+        let held = |name| holders.tenants[holders.places[&name]].held;
+        [7, 8, 9].map(held)
+    };
+    assert!(!holders.look(7, now, &scale).passes(1, 1));
+    holders.count_anew([(8, 1), (9, 1)].into_iter(), now, &scale);
+    assert_eq!((holders.held, held(&holders)), (2, [0, 1, 1]));
+    assert!(holders.look(7, now, &scale).passes(1, 1));
+    // As many as are counted are not counted again.
+    holders.count_anew([(7, 2)].into_iter(), now, &scale);
+    assert_eq!((holders.held, held(&holders)), (2, [0, 1, 1]));
+}
