@@ -316,7 +316,10 @@ fn a_tenant_that_a_client_chooses_is_told_with_its_line() {
         let told = with(fair);
         let start = format!("<text>:7:8: policies.upstream.fair: a client chooses {chosen}, ");
         assert!(told.starts_with(&start), "{fair}: {told}");
-        assert!(told.contains("unverified = \"together\""), "{told}");
+        assert!(
+            told.contains("(TRL041)") && told.contains("unverified = \"together\""),
+            "{told}"
+        );
         for unverified in ["together", "apart"] {
             let said = format!("{fair}\nunverified = \"{unverified}\"");
             assert_eq!(with(&said), "");

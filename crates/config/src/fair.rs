@@ -63,8 +63,8 @@ pub(super) fn divided(policy: Policy<Http>, table: &TableAt<'_>) -> Policy<Http>
         && let Some(chosen) = tenant.key.chosen_by_client()
     {
         at.warn(format!(
-            "a client chooses {chosen}, and has as many shares as it invents tenants; take a key that authentication has verified, \
-             or write unverified = \"together\", so that all tenants that no plan names are one, or unverified = \"apart\" if a \
+            "a client chooses {chosen}, and has as many shares as it invents tenants (TRL041); take a key that authentication has \
+             verified, or write unverified = \"together\", so that all tenants that no plan names are one, or unverified = \"apart\" if a \
              gateway has verified it"
         ));
     }

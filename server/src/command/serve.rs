@@ -486,7 +486,9 @@ impl Serve {
         if let Some(state) = &state {
             config = over(state.store())?;
         }
-        for warning in config.warnings() {
+        // The layer logs those that have a code.
+        let warnings = config.warnings().iter();
+        for warning in warnings.filter(|it| !it.message().contains("(TRL")) {
             tracing::warn!("{warning}");
         }
         Ok((config.watch()?.into(), state))

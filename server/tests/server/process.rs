@@ -387,6 +387,24 @@ fn a_signal_makes_it_read_its_file_again_and_the_log_is_json() {
     next("stopping");
 }
 
+/// The warning of the file is for its reader: `ratelimitd check` has it.
+#[test]
+fn tenants_that_a_client_invents_are_logged_once() {
+    let text = "[policies.a]\nquota = \"10/hour\"\nalgorithm = \"token-bucket\"\nkey = \"global\"\nfair = { header = \"x-tenant\" }\n";
+    let file = File::new("limits.toml", text);
+    let mut server = Server::start(&[file.path(), "--sample"]);
+    server.child.kill().unwrap();
+    let log = std::io::read_to_string(server.child.stderr.take().unwrap()).unwrap();
+    let told: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("invents tenants"))
+        .collect();
+    assert!(
+        matches!(told[..], [line] if line.contains("TRL041")),
+        "{log}"
+    );
+}
+
 #[test]
 fn a_secret_of_the_store_that_was_rotated_does_not_stop_the_limits() {
     let secret = File::new("redis-url", "redis://127.0.0.1:1/\n");
