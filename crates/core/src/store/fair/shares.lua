@@ -324,7 +324,7 @@ function shares.share_of(it, tenant, goes_ahead, virtual, growing)
     balance = debt > 0 and shares.later(debt * weight * of_weight) or math.min(math.floor(math.max(claim * of_weight, 0)), 9007199254740991),
     pace = math.min(unit * of_weight, 9007199254740991),
     claims = math.min(math.ceil(growing + it.still), 9007199254740991),
-    owed = shares.later(math.max(it.furthest - virtual, 0) * active),
+    owed = math.min(math.ceil(math.max(it.furthest - virtual, 0) * active), 9007199254740991),
     limit = it.scale.limit,
     fill = it.scale.fill,
   }
@@ -400,7 +400,7 @@ function shares.has_it_after(share, cost, is_whole_after)
     return claimed
   end
   local accrued = shares.later(lacking / (share.fill / math.max(share.limit, 1)) * share.pace)
-  return math.min(claimed + accrued, math.max(claimed, share.owed))
+  return math.min(claimed + accrued, math.max(claimed, shares.later(share.owed)))
 end
 
 -- Returns the virtual time of the most that a tenant may claim that does not wait: nothing while it is away.

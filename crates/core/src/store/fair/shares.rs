@@ -122,9 +122,9 @@ pub(in crate::store) struct Share {
     /// The time in which it accrues a unit, whatever others ask.
     pace: f64,
     /// The claims of all.
-    claims: Micros,
+    claims: f64,
     /// The time in which all debts are paid.
-    owed: Micros,
+    owed: f64,
     /// The units of the whole limit, and the time in which it is granted anew.
     limit: u32,
     fill: Micros,
@@ -181,8 +181,8 @@ impl Share {
             balance: Micros::new(balance),
             pace: in_micros(Micros::new(mantissa))
                 * 2_f64.powi(i32::from(u16::try_from(exponent).ok()?) - BIAS),
-            claims: Micros::new(claims),
-            owed: Micros::new(owed),
+            claims: in_micros(Micros::new(claims)),
+            owed: in_micros(Micros::new(owed)),
             limit: limit.try_into().ok()?,
             fill: Micros::new(fill),
         })
@@ -199,8 +199,8 @@ impl Share {
             is_contended: false,
             balance: Micros::ZERO,
             pace: 0.0,
-            claims: Micros::ZERO,
-            owed: Micros::ZERO,
+            claims: 0.0,
+            owed: 0.0,
             limit,
             fill: Micros::ZERO,
         }
@@ -249,14 +249,16 @@ impl Share {
     /// Returns the time after which the tenant claims this many units, and the limit has them beside all other claims.
     fn has_it_after(&self, cost: u32, is_whole_after: Micros) -> Micros {
         let claimed = self.claims_after(cost);
-        let lacking = self.claims.saturating_add(is_whole_after);
+        let claims = in_whole(self.claims);
+        let lacking = claims.saturating_add(is_whole_after);
         let lacking = lacking.saturating_sub(self.fill);
         if lacking == Micros::ZERO || cost > self.portion {
             return claimed;
         }
         let unit = in_micros(self.fill) / f64::from(self.limit.max(1));
         let accrued = later(in_micros(lacking) / unit * self.pace);
-        claimed.saturating_add(accrued).min(claimed.max(self.owed))
+        let paid = claimed.max(later(self.owed));
+        claimed.saturating_add(accrued).min(paid)
     }
 
     /// Returns the time after which the tenant claims this many units, or has no debt, if these need not be claimed.
@@ -563,11 +565,8 @@ impl Shares {
                 earlier(claim * of_weight)
             },
             pace: unit * of_weight,
-            claims: in_whole(growing + self.still),
-            owed: {
-                let debt = (self.furthest - virtual_time).max(0.0);
-                later(debt * in_weights(active))
-            },
+            claims: growing + self.still,
+            owed: (self.furthest - virtual_time).max(0.0) * in_weights(active),
             limit: scale.limit,
             fill: scale.fill,
         }
@@ -690,6 +689,7 @@ impl Shares {
             let rest = (tenant.tag - self.virtual_time) * f64::from(tenant.weight);
             tenant.tag = self.virtual_time + rest / f64::from(weight);
             tenant.weight = weight;
+            self.furthest = self.furthest.max(tenant.tag);
         }
         if !tenant.waits {
             tenant.tag = tenant
@@ -760,6 +760,7 @@ impl Shares {
     fn change(&mut self, place: usize, change: impl FnOnce(&mut Tenant, f64)) {
         self.count_out(place);
         change(&mut self.tenants[place], self.virtual_time);
+        self.furthest = self.furthest.max(self.tenants[place].tag);
         self.count_in(place);
     }
 
@@ -796,7 +797,6 @@ impl Shares {
     fn count_in(&mut self, place: usize) {
         let tenant = &mut self.tenants[place];
         let weight = u64::from(tenant.weight);
-        self.furthest = self.furthest.max(tenant.tag);
         match tenant.standing {
             Standing::Accruing => {
                 tenant.since = tenant.tag.min(self.virtual_time);
