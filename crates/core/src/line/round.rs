@@ -21,7 +21,8 @@ pub(crate) struct Tenant {
 }
 
 /// The requests of a line by their tenants.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Round {
     tenants: HashMap<Key, Waiting, RandomState>,
     /// The tenants in the order of their visits. The first one is visited.
@@ -35,14 +36,16 @@ pub(super) struct Round {
 }
 
 /// A tenant with requests that wait.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 struct Waiting {
     weight: u64,
     /// The units that it may use in this visit, or that are left of the last one.
     units: u64,
     is_visited: bool,
-    /// What its requests cost, by their numbers.
+    /// What its requests cost, by their numbers, and together.
     costs: BTreeMap<u64, u32>,
+    sum: u64,
 }
 
 /// The name of all tenants together that are not told apart.
@@ -62,13 +65,7 @@ impl Round {
 
     /// Adds a request behind those of its tenant.
     pub(super) fn join(&mut self, tenant: Tenant, number: u64, cost: u32) {
-        let is_told_apart =
-            self.tenants.contains_key(&tenant.name) || self.tenants.len() < self.most;
-        let (name, weight) = if is_told_apart {
-            (tenant.name, tenant.weight.max(1).into())
-        } else {
-            (OTHERS, 1)
-        };
+        let (name, weight) = self.told_apart(tenant);
         let its = self.tenants.entry(name).or_insert_with(|| {
             self.visits.push_back(name);
             Waiting {
@@ -76,17 +73,33 @@ impl Round {
                 units: 0,
                 is_visited: false,
                 costs: BTreeMap::new(),
+                sum: 0,
             }
         });
         its.weight = weight;
+        its.sum += u64::from(cost);
         its.costs.insert(number, cost);
         self.requests.insert(number, (tenant, name));
         *self.costs.entry(cost).or_default() += 1;
     }
 
+    /// Returns the name under which a tenant takes turns, and its weight.
+    fn told_apart(&self, tenant: Tenant) -> (Key, u64) {
+        if self.tenants.contains_key(&tenant.name) || self.tenants.len() < self.most {
+            (tenant.name, tenant.weight.max(1).into())
+        } else {
+            (OTHERS, 1)
+        }
+    }
+
+    /// Returns the largest cost in the line.
+    fn largest(&self) -> u32 {
+        self.costs.last_key_value().map_or(0, |(cost, _)| *cost)
+    }
+
     /// Returns the number of the request that goes on next.
     pub(super) fn next(&mut self) -> Option<u64> {
-        let largest = self.costs.last_key_value().map_or(0, |(cost, _)| *cost);
+        let largest = self.largest();
         loop {
             let tenant = self.tenants.get_mut(self.visits.front()?)?;
             let (&number, &cost) = tenant.costs.first_key_value()?;
@@ -107,6 +120,7 @@ impl Round {
         let (own, name) = self.requests.remove(&number)?;
         let tenant = self.tenants.get_mut(&name)?;
         let cost = tenant.costs.remove(&number).unwrap_or_default();
+        tenant.sum -= u64::from(cost);
         if goes_on {
             tenant.units = tenant.units.saturating_sub(cost.into());
         }
@@ -128,23 +142,42 @@ impl Round {
     }
 
     /// Returns how many units go on before a request that joins now, if no other one does.
+    ///
+    /// This takes as many steps as there are tenants, however many requests wait. Where requests differ in their costs, it is a bound: the
+    /// request goes on no later, and sooner by less than a visit and a request of each other tenant.
     pub(super) fn units_before(&self, tenant: Tenant, cost: u32) -> u64 {
-        const OWN: u64 = u64::MAX;
-        let mut later = self.clone();
-        later.join(tenant, OWN, cost);
-        let mut units = 0;
-        while let Some(next) = later.next().filter(|next| *next != OWN) {
-            units += u64::from(later.cost(next));
-            later.leave(next, true);
+        let (name, weight) = self.told_apart(tenant);
+        let own = self.tenants.get(&name);
+        let (before, units) = own.map_or((0, 0), |own| (own.sum, own.units));
+        let missing = (before + u64::from(cost)).saturating_sub(units);
+        let is_visited = |name: &Key| self.tenants.get(name).is_some_and(|it| it.is_visited);
+        let begun = usize::from(self.visits.front().is_some_and(is_visited));
+        let position = self.visits.iter().position(|it| *it == name);
+        let place = position.unwrap_or(self.visits.len());
+        if missing == 0 && place < begun {
+            return before;
         }
-        units
-    }
-
-    fn cost(&self, number: u64) -> u32 {
-        let name = self.requests.get(&number).map(|(_, name)| name);
-        let tenant = name.and_then(|name| self.tenants.get(name));
-        let cost = tenant.and_then(|tenant| tenant.costs.get(&number));
-        cost.copied().unwrap_or_default()
+        // The quantum falls while requests go on, to no less than the cost of this one. No visit gives a tenant a larger quantum than
+        // an earlier visit gave another one. So the visits to its own tenant but the last bound what is given to the others meanwhile.
+        let quantum = u64::from(self.largest().max(cost));
+        let given = missing.saturating_sub(1) / weight;
+        let given = given.min(given / u64::from(cost.max(1)) * quantum);
+        let once_more = if place < begun {
+            begun..self.visits.len()
+        } else {
+            begun..place
+        };
+        let others = self
+            .visits
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != place);
+        let of_others = others.filter_map(|(at, name)| {
+            let other = self.tenants.get(name)?;
+            let last = if once_more.contains(&at) { quantum } else { 0 };
+            Some(other.sum.min(other.units + other.weight * (given + last)))
+        });
+        before + of_others.sum::<u64>()
     }
 }
 
@@ -160,6 +193,24 @@ mod tests {
             name: name.into_key(),
             weight,
         }
+    }
+
+    /// Returns what [`Round::units_before`] bounds, by playing all that goes on before.
+    fn played_before(round: &Round, tenant: Tenant, cost: u32) -> u64 {
+        const OWN: u64 = u64::MAX;
+        let mut later = round.clone();
+        later.join(tenant, OWN, cost);
+        let mut units = 0;
+        while let Some(next) = later.next().filter(|next| *next != OWN) {
+            units += u64::from(cost_of(&later, next));
+            later.leave(next, true);
+        }
+        units
+    }
+
+    fn cost_of(round: &Round, number: u64) -> u32 {
+        let (_, name) = round.requests[&number];
+        round.tenants[&name].costs[&number]
     }
 
     /// Lets requests go on, and returns their numbers.
@@ -256,7 +307,7 @@ mod tests {
             let mut last = vec![None; askers.len()];
             for gone in gone {
                 let next = round.next().unwrap();
-                let (place, cost) = (of[&next], round.cost(next));
+                let (place, cost) = (of[&next], cost_of(&round, next));
                 prop_assert!(last[place] < Some(next));
                 let is_gone = gone < 25;
                 round.leave(next, !is_gone);
@@ -272,6 +323,39 @@ mod tests {
                 let largest = askers.iter().flat_map(|(_, costs)| costs).max().unwrap();
                 prop_assert!(most - least <= 3.0 * f64::from(*largest), "{:?}", used);
             }
+        }
+
+        /// Whatever has joined, gone on or gone away before, the bound is no less than what is played, and more by less than a visit and
+        /// a request of each other tenant. Where all requests cost the same, both are equal.
+        #[test]
+        fn what_goes_on_before_a_request_is_known_without_playing_it(
+            past in prop::collection::vec((0_u64..6, 1_u8..5, 1_u32..20, 0_u8..8), 1..120),
+            (is_uniform, most) in (any::<bool>(), prop_oneof![Just(3_usize), Just(1_024)]),
+            (name, weight, cost) in (0_u64..7, 1_u8..5, 1_u32..20),
+        ) {
+            let mut round = Round::of(most);
+            let uniform = |cost| if is_uniform { 3 } else { cost };
+            for (number, (name, weight, cost, what)) in (0_u64..).zip(past) {
+                match what {
+                    0 => drop(go_on(&mut round, 1)),
+                    1 => drop(round.leave(number / 2, false)),
+                    // A visit begins.
+                    2 => drop(round.next()),
+                    _ => round.join(tenant(name, weight), number, uniform(cost)),
+                }
+            }
+            let cost = uniform(cost);
+            let (bound, played) = (
+                round.units_before(tenant(name, weight), cost),
+                played_before(&round, tenant(name, weight), cost),
+            );
+            prop_assert!(bound >= played, "{bound} {played}");
+            let largest = u64::from(round.largest().max(cost));
+            let (own, _) = round.told_apart(tenant(name, weight));
+            let others = round.tenants.iter().filter(|(name, _)| **name != own);
+            let late: u64 = others.map(|(_, it)| (it.weight + 1) * largest).sum();
+            prop_assert!(bound - played <= late, "{bound} {played} {late}");
+            prop_assert!(bound == played || !is_uniform, "{bound} {played}");
         }
     }
 }
