@@ -243,6 +243,26 @@ fn tenants_that_nothing_knows_are_one_together() {
     assert!(error.to_string().contains("declare the plans"), "{error}");
 }
 
+/// A request without a tenant has the key of all unverified tenants, which had the weight of its plan until the next request.
+#[test]
+fn a_plan_gives_no_weight_to_all_unverified_tenants() {
+    let clock = ManualClock::new();
+    let fair = Fair::new().weight("pro", 4).unverified_together();
+    let policy = Policy::new("upstream", TokenBucket::per_second(10)).fair(fair);
+    let plans = Plans::new([Plan::new("free"), Plan::new("pro")]);
+    let limiter = builder(policy, &clock).plans_by_name(plans);
+    let limiter = limiter.build_local().unwrap();
+    let (free, pro) = (limiter.plan("free"), limiter.plan("pro"));
+    let unverified = Key::branch(Key::GLOBAL, &[Key::MISSING]);
+    let mut had = [0; 2];
+    for _ in 0..2_000 {
+        clock.advance(Duration::from_millis(10));
+        had[0] += u32::from(pro.check(unverified, 1).now().is_allowed());
+        had[1] += u32::from(passes(&free, "ann"));
+    }
+    assert!(had.iter().all(|had| (95..=110).contains(had)), "{had:?}");
+}
+
 /// The plan of a tenant is named by its requests, and an operator names its key alone.
 #[test]
 fn an_operator_blocks_no_crowd_in_place_of_a_tenant() {

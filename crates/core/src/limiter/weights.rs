@@ -46,10 +46,17 @@ impl Weights {
         let Some((weights, together)) = self.0.get(charge.policy) else {
             return false;
         };
-        let plan = context.plan.or_else(|| limits.plan(None));
+        let of_plan = context.plan.or_else(|| limits.plan(None));
+        let has_plan = of_plan.is_some_and(ChosenPlan::is_named);
+        // A request without a tenant has no tenant to know, whatever its plan is.
+        let is_unknown = *together && (charge.key.is_missing() || knows_its_plan && !has_plan);
+        let plan = if is_unknown {
+            limits.plan(None)
+        } else {
+            of_plan
+        };
         let weight = plan.and_then(|plan| weights.get(plan.place()));
         charge.weight = weight.copied().unwrap_or(1);
-        let is_unknown = *together && knows_its_plan && !plan.is_some_and(ChosenPlan::is_named);
         if is_unknown {
             charge.key = Key::branch(charge.key.root(), &[Key::MISSING]);
         }
