@@ -1,6 +1,7 @@
 //! A node whose shared store is away, for stores other than Redis.
 
 mod fair;
+mod first_of;
 mod own;
 pub(crate) mod switch;
 mod trees;

@@ -1,8 +1,8 @@
 //! Limits above each other while their store is away.
 
 use tower_ratelimit::key::{IntoKey, Key};
-use tower_ratelimit::store::SharedStore;
-use tower_ratelimit::{Decision, FixedWindow, Limiter, OnStoreFailure, Policy, StoreError};
+use tower_ratelimit::store::{NodeCount, SharedStore};
+use tower_ratelimit::{Decision, FixedWindow, Limiter, OnStoreFailure, Policy, Quota, StoreError};
 
 use super::switch::Switch;
 use super::{limiter, lose};
@@ -68,4 +68,29 @@ async fn a_level_may_refuse_or_let_pass_what_the_store_does_not_decide() {
         passed += 1;
     }
     assert_eq!(passed, 5);
+}
+
+/// A node keeps its share of what a level guarantees, of its share of the limit above.
+#[tokio::test(start_paused = true)]
+async fn what_a_level_guarantees_is_kept_here() {
+    for (nodes, lent, kept) in [(1, 16, 3), (2, 8, 1)] {
+        let switch = Switch::new();
+        let store = SharedStore::new(switch.clone()).nodes(NodeCount::new(nodes));
+        let org = Policy::new("org", FixedWindow::per_day(20));
+        let team = Policy::new("team", FixedWindow::per_day(20)).below("org");
+        let limiter = limiter(&store, [org, team.guaranteed(Quota::per_day(4))]);
+        assert!(!ask(&limiter, "blue").await.unwrap().is_degraded());
+        lose(&switch, &limiter).await;
+        let passed = async |team: &str| {
+            let mut passed = 0;
+            while ask(&limiter, team).await.unwrap().is_allowed() {
+                passed += 1;
+            }
+            passed
+        };
+        // It asks here, and so has its guarantee here.
+        assert!(ask(&limiter, "blue").await.unwrap().is_degraded());
+        assert_eq!(passed("red").await, lent);
+        assert_eq!(passed("blue").await, kept);
+    }
 }
