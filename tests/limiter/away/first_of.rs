@@ -84,3 +84,20 @@ async fn a_request_is_refused_if_all_members_refuse() {
     switch.fail();
     limiter.check("ann", 1).await.unwrap_err();
 }
+
+/// What the store has charged is settled with it or lost. Once, this process charged its own credits, too.
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_to_the_next_member_is_lost_and_not_charged_here() {
+    let switch = Switch::new();
+    let limiter = builder(member("credits", 9), &switch).spill("spend");
+    let limiter = limiter.build().unwrap();
+    let reservation = limiter.reserve("ann", 1).await.unwrap();
+    lose(&switch, &limiter).await;
+    reservation.settle(6);
+    // The settlement is in the background, and asks nobody but this process.
+    tokio::task::yield_now().await;
+    assert_eq!(limiter.lost_settlements(), 1);
+    let inspection = limiter.inspect("ann").await.unwrap();
+    let used: Vec<_> = inspection.policies().map(|(_, told)| told.used()).collect();
+    assert_eq!(used, [0; 3]);
+}

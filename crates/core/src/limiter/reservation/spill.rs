@@ -91,17 +91,18 @@ impl Spill {
     ///
     /// When the store is away, so that it has not charged them.
     fn took(&mut self, units: u32, outcomes: &Outcomes) -> Result<(), StoreError> {
-        if outcomes.is_degraded() {
-            return Err(StoreError::new(StoreErrorKind::Unavailable));
-        }
         let rank = |member: &Charge| member.alternative.map(|its| its.rank);
         let has_taken = |member: &&Charge| {
             let mut each = outcomes.iter();
             each.any(|(policy, outcome)| policy == member.policy && outcome.is_allowed())
         };
+        let taker = self.members.iter().find(has_taken);
+        if outcomes.is_degraded() {
+            self.take_back(taker, units, outcomes);
+            return Err(StoreError::new(StoreErrorKind::Unavailable));
+        }
         let units = units.min(self.left);
         self.left -= units;
-        let taker = self.members.iter().find(has_taken);
         if let Some(taker) = taker.filter(|_| units > 0) {
             self.policies.count_spent(taker, units);
             // The last one takes the rest above its limit, also after it had some room.
@@ -116,6 +117,21 @@ impl Spill {
             self.members.retain(|member| rank(member) == last);
         }
         Ok(())
+    }
+
+    /// Takes back what this process has charged because the store was away: the store has charged the request, and what is lost of
+    /// that is not counted here.
+    fn take_back(&self, from: Option<&Charge>, units: u32, outcomes: &Outcomes) {
+        let policies = &self.policies;
+        if let Some(mut charge) = from.copied()
+            && let Some(algorithm) = policies.algorithms.get(charge.policy)
+        {
+            charge.cost = units;
+            let taken = Taken::of(&charge, algorithm, outcomes);
+            let amendment = Amendment::TakeBack(taken);
+            // This process answers at once.
+            drop(policies.backend.amend(slice::from_ref(&charge), amendment));
+        }
     }
 
     /// Charges the rest to the last member.
