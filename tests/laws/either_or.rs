@@ -96,6 +96,15 @@ pub(crate) trait Chooser {
     fn ask<'a, T, F>(&'a self, at: u64, ask: impl FnOnce(&'a Limiter) -> F) -> T
     where
         F: IntoFuture<Output = Result<T, StoreError>>;
+
+    /// Charges a request this estimate, by a limiter of the same policies, and settles it at this cost. Returns who has paid for it, when
+    /// that is done.
+    fn spend(&self, _: LimiterBuilder, at: u64, estimate: u32, cost: u32) -> Option<String> {
+        let reservation = self.ask(at, |it| it.reserve("ann", estimate));
+        let payer = reservation.decision().payer("spend").map(str::to_owned);
+        reservation.settle(cost);
+        payer
+    }
 }
 
 struct InMemory(ManualClock, Limiter);
@@ -190,21 +199,22 @@ fn what_an_answer_costs_beyond_a_member_goes_to_the_next_ones<C: Chooser>() {
     check_at(seeds!(either_or), C::PRICE, cases, &|(drawn, requests)| {
         let declared = named("member", drawn);
         let order: Vec<String> = declared.iter().map(|it| it.name().to_owned()).collect();
-        let builder = Limiter::builder().policies(declared);
-        let limiter = C::new(builder.first_of("spend", order.clone()).spill("spend"));
+        let builder = || {
+            let builder = Limiter::builder().policies(declared.clone());
+            builder.first_of("spend", order.clone()).spill("spend")
+        };
+        let limiter = C::new(builder());
         let mut members: Vec<Model> = drawn.iter().map(|it| it.model()).collect();
         let mut at = START;
         for &(gap, estimate, more) in requests {
             at += gap;
             let expected = decide_first_of(&mut [], &mut members, at, estimate);
-            let reservation = limiter.ask(at, |it| it.reserve("ann", estimate));
-            let payer = reservation.decision().payer("spend");
-            let payer = payer.map(|payer| order.iter().position(|name| name == payer).unwrap());
+            let payer = limiter.spend(builder(), at, estimate, estimate + more);
+            let payer = payer.map(|payer| order.iter().position(|name| *name == payer).unwrap());
             prop_assert_eq!(payer, expected.ok());
             if let Some(payer) = payer {
                 spill(&mut members, payer, at, more);
             }
-            reservation.settle(estimate + more);
             let inspection = limiter.ask(at, |it| it.inspect("ann"));
             let left: Vec<u32> = inspection
                 .policies()
@@ -371,5 +381,6 @@ mount! {
     #[cfg(feature = "redis")]
     redis: crate::redis::ChoosingInRedis:
         the_first_member_with_room_pays_and_a_wait_is_the_shortest_that_works
+        what_an_answer_costs_beyond_a_member_goes_to_the_next_ones
         every_store_tells_what_this_process_would;
 }

@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use redis::{Connection, FromRedisValue};
@@ -10,8 +12,9 @@ use tokio::runtime::{Builder, Runtime};
 #[cfg(feature = "calendar")]
 use tower_ratelimit::Decision;
 use tower_ratelimit::algorithm::Limit;
-use tower_ratelimit::key::IntoKey;
+use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
+use tower_ratelimit::plan::{Plan, Plans};
 use tower_ratelimit::policy::Rule;
 use tower_ratelimit::store::{Amendment, Backend, Charge, RedisBackend, Reply, Store};
 use tower_ratelimit::{
@@ -155,6 +158,34 @@ impl crate::either_or::Chooser for ChoosingInRedis {
             let answer = scene.runtime.block_on(ask(&self.limiter).into_future());
             answer.unwrap_or_else(|error| panic!("{error}: {error:?}"))
         })
+    }
+
+    /// A task settles, and it is done when nothing holds the limiter of its own any more, with the closure that tells the plan.
+    fn spend(&self, builder: LimiterBuilder, at: u64, estimate: u32, cost: u32) -> Option<String> {
+        let held = Arc::new(());
+        let is_held = Arc::downgrade(&held);
+        let plan_of = move |_: &Key| {
+            let _ = &held;
+            None::<&str>
+        };
+        let builder = builder.plans(Plans::new([Plan::new("other")]), plan_of);
+        let own = SCENE.with(|scene| builder.store(scene.store.clone()).build());
+        let own = Self {
+            limiter: own.expect("the policies are good"),
+        };
+        let reservation = own.ask(at, |it| it.reserve("ann", estimate));
+        let payer = reservation.decision().payer("spend").map(str::to_owned);
+        reservation.settle(cost);
+        drop(own);
+        let begun = Instant::now();
+        while is_held.upgrade().is_some() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "it is not settled"
+            );
+            thread::yield_now();
+        }
+        payer
     }
 }
 
