@@ -212,7 +212,7 @@ local function decide(count, place, key)
       if charged then
         shares.charge(charge.tenants, charge.tenant, cost)
       elseif is_refused and cost > 0 and cost <= charge.tenants.scale.limit then
-        shares.refuse(charge.tenants, charge.tenant, charge.share, cost, rule.reset_after(state, now, limit, a, b, c))
+        shares.refuse(charge.tenants, charge.tenant, charge.share, cost)
       else
         shares.stop_waiting(charge.tenants, charge.tenant)
       end

@@ -117,12 +117,12 @@ local function claimed(tenants, tenant)
   return shares.share_of(tenants, tenant, false, tenants.virtual, tenants.growing).claimed
 end
 
--- Follows the end of a request of a tenant, as `divided.lua` does. The limit is whole after this time, if it is not charged.
-local function conclude(tenants, tenant, share, cost, charged, is_refused, is_whole_after)
+-- Follows the end of a request of a tenant, as `divided.lua` does.
+local function conclude(tenants, tenant, share, cost, charged, is_refused)
   if charged then
     shares.charge(tenants, tenant, cost)
   elseif is_refused and cost <= tenants.scale.limit then
-    shares.refuse(tenants, tenant, share, cost, is_whole_after)
+    shares.refuse(tenants, tenant, share, cost)
   else
     shares.stop_waiting(tenants, tenant)
   end
@@ -224,8 +224,7 @@ local function decide(left, place, key, denying)
   end
   if tenant and cost > 0 then
     local is_refused = blocked == '0' and not fits and (allowed or denies and denying == 1)
-    local is_whole_after = rule.reset_after(state, now, limit, a, b, c) + math.ceil(shares.time_of(tenants, leased))
-    conclude(tenants, tenant, share, cost, charged, is_refused, is_whole_after)
+    conclude(tenants, tenant, share, cost, charged, is_refused)
   end
   local units, ends, lasts = 0, 0, 0
   local leases = policy[7] > 0 and allowed and blocked == '0'

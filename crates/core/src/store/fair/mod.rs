@@ -16,8 +16,8 @@ pub(super) use self::shares::{Scale, Share, Shares};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Passed,
-    /// The limit alone has refused it, and is whole again after this time.
-    Refused(Micros),
+    /// The limit alone has refused it.
+    Refused,
     /// It takes nothing of the limit, whatever room that has.
     Elsewhere,
 }
@@ -34,7 +34,7 @@ impl Shares {
         let (place, _) = asked;
         match ending {
             Ending::Passed => self.charge(place, cost, scale),
-            Ending::Refused(is_whole_after) => self.refuse(asked, cost, is_whole_after, scale),
+            Ending::Refused => self.refuse(asked, cost, scale),
             Ending::Elsewhere => self.pass_by(place),
         }
     }
@@ -73,7 +73,7 @@ impl Share {
             *outcome = outcome.with_remaining(left).delayed(delay);
         } else if !outcome.is_blocked() && !self.is_below(cost) {
             let has_room_after = outcome.retry_micros().unwrap_or_default();
-            let wait = self.wait(cost, has_room_after, outcome.reset_micros());
+            let wait = self.wait(cost, has_room_after);
             *outcome = outcome.with_remaining(left).denied(Some(wait));
         }
     }

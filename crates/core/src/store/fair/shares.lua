@@ -164,6 +164,11 @@ function shares.stop_waiting(it, tenant)
   end
 end
 
+-- Returns the whole units below the share of the burst of a tenant of this weight.
+function shares.portion(it, weight)
+  return math.floor(math.max(it.scale.limit * weight - 1, 0) / math.max(it.accruing + it.sated, weight))
+end
+
 function shares.most(it, tenant)
   local active = math.max(it.accruing + it.sated, tenant.weight)
   return math.max(it.scale.fill * tenant.weight / active, shares.time_of(it, 1))
@@ -308,7 +313,7 @@ function shares.share_of(it, tenant, goes_ahead, virtual, growing)
   end
   local others, most, unit = math.max(growing + it.still - own, 0), 4294967295, shares.time_of(it, 1)
   local active = math.max(it.accruing + it.sated, weight)
-  local portion, units = math.floor(math.max(it.scale.limit * weight - 1, 0) / active), math.min(math.ceil(others / unit), most)
+  local portion, units = shares.portion(it, weight), math.min(math.ceil(others / unit), most)
   -- What a tenant can have of the limit that is alone, it claims.
   local of_weight = (units > 0 or it.accruing ~= accruing) and active / weight or 0
   local claimed = math.min(math.floor(math.max(claim / unit, 0)), most)
@@ -323,10 +328,7 @@ function shares.share_of(it, tenant, goes_ahead, virtual, growing)
     is_contended = it.waiting > waits,
     balance = debt > 0 and shares.later(debt * weight * of_weight) or math.min(math.floor(math.max(claim * of_weight, 0)), 9007199254740991),
     pace = math.min(unit * of_weight, 9007199254740991),
-    claims = math.min(math.ceil(growing + it.still), 9007199254740991),
-    owed = math.min(math.ceil(math.max(it.furthest - virtual, 0) * active), 9007199254740991),
     limit = it.scale.limit,
-    fill = it.scale.fill,
   }
 end
 
@@ -355,24 +357,23 @@ end
 function shares.charge(it, tenant, cost)
   shares.stop_waiting(it, tenant)
   local time, most = shares.time_of(it, cost), shares.most(it, tenant)
+  local rest = cost <= shares.portion(it, tenant.weight) and most - time or most
   shares.count_out(it, tenant)
   tenant.goes_ahead = false
   if shares.debt(it, tenant) == 0 then
-    local rest = time < most and most - time or most
     tenant.tag = math.max(tenant.tag + time / tenant.weight, it.virtual - rest / tenant.weight)
   end
   shares.count_in(it, tenant)
 end
 
--- Notes that the limit had no room for a request of the tenant, which is active until it may come again. The limit is whole after this time.
-function shares.refuse(it, tenant, share, cost, is_whole_after)
+-- Notes that the limit had no room for a request of the tenant, which is active until it has accrued the cost.
+function shares.refuse(it, tenant, share, cost)
   if cost <= it.scale.limit and not share.has_debt and not tenant.waits then
     it.waiting, tenant.waits = it.waiting + 1, true
   end
   tenant.goes_ahead = cost > share.portion
   if not tenant.goes_ahead then
-    local wait = shares.has_it_after(share, cost, is_whole_after)
-    tenant.seen = math.max(tenant.seen, math.min(it.at + wait, 9007199254740991))
+    tenant.seen = math.max(tenant.seen, math.min(it.at + shares.claims_after(share, cost), 9007199254740991))
     it.told = math.max(it.told, tenant.seen)
   end
 end
@@ -383,24 +384,13 @@ local function paced(pace)
   return whole, math.ceil((pace - whole) * 4294967296)
 end
 
--- Returns the time after which a tenant claims so many units, which are fewer than its share of the burst.
+-- Returns the time after which a tenant claims so many units.
 function shares.claims_after(share, cost)
   local whole, parts = paced(share.pace)
   local time, rest = divided(cost, parts, 4294967296)
   -- One more, since virtual time is rounded.
   local accrued = cost * whole + time + (rest > 0 and 2 or 1)
   return share.has_debt and share.balance + accrued or math.max(accrued - share.balance, 0)
-end
-
--- Returns the time after which a tenant claims so many units, and the limit has them beside all other claims.
-function shares.has_it_after(share, cost, is_whole_after)
-  local claimed = shares.claims_after(share, cost)
-  local lacking = share.claims + is_whole_after - share.fill
-  if lacking <= 0 then
-    return claimed
-  end
-  local accrued = shares.later(lacking / (share.fill / math.max(share.limit, 1)) * share.pace)
-  return math.min(claimed + accrued, math.max(claimed, shares.later(share.owed)))
 end
 
 -- Returns the virtual time of the most that a tenant may claim that does not wait: nothing while it is away.
@@ -462,8 +452,8 @@ end
 
 -- Returns the text of a share.
 function shares.text(share)
-  local traits = (share.has_debt and 1 or 0) + (share.goes_ahead and 2 or 0) + (share.is_contended and 4 or 0)
   local mantissa, exponent = math.frexp(share.pace)
-  return string.format('%%%d %d %d %d %d %d %d %d %d %d %d|', share.limit, share.fill, traits, share.claim, share.portion, share.others,
-    share.balance, mantissa * 9007199254740992, exponent + 1947, share.claims, share.owed)
+  return string.format('%%%d %d %d %d %d %d %d %d %d %d|', share.limit, share.has_debt and 1 or 0, share.goes_ahead and 1 or 0, share.claim,
+    share.portion, share.others, share.is_contended and 1 or 0, share.balance,
+    mantissa * 9007199254740992, exponent + 1947)
 end

@@ -16,9 +16,7 @@
 //!
 //! Some requests pass if the limit has room and their tenant has no debt: the first of a tenant that comes, and one of as many units as
 //! its tenant's share of the burst or more, or the next one of that tenant if it was refused. The claims of all would not fit into the
-//! burst. What such a request takes of the claims of others, its tenant owes, as it does what an answer has cost more than its estimate.
-//! Until all debts are paid, the limit may *lack* something for all claims. A wait that is told then is enough for what is lacking, too, or
-//! lasts until all debts are paid.
+//! burst, so another such request may take what a tenant was told to come for.
 //!
 //! What the others claim is a sum that grows with the time. That a claim has ended, or that a tenant has lapsed, is found out when the
 //! tenant asks, and by a hand that visits all tenants in turn, a few with each request. Until then the sum may be too large: a request may
@@ -64,10 +62,6 @@ pub(in crate::store) struct Shares {
     /// The claims of both, or more.
     growing: f64,
     still: f64,
-    /// The last tag that a tenant has had.
-    furthest: f64,
-    /// The last moment at which a tenant was told to come.
-    told: Micros,
     /// How many tenants wait for room.
     waiting: usize,
     tenants: Vec<Tenant>,
@@ -121,13 +115,8 @@ pub(in crate::store) struct Share {
     balance: Micros,
     /// The time in which it accrues a unit, whatever others ask.
     pace: f64,
-    /// The claims of all.
-    claims: f64,
-    /// The time in which all debts are paid.
-    owed: f64,
-    /// The units of the whole limit, and the time in which it is granted anew.
+    /// The units of the whole limit.
     limit: u32,
-    fill: Micros,
 }
 
 /// How many parts a microsecond has, in bits.
@@ -143,7 +132,7 @@ const LATEST: f64 = (1 << 30) as f64;
 const OTHERS: u64 = 0;
 
 /// How many words come before those of the tenants, and how many a tenant is.
-const HEAD: usize = 8;
+const HEAD: usize = 6;
 const WORDS: usize = 6;
 
 /// What is larger, no rule writes: it would take 10^37 settlements of four billion units.
@@ -157,34 +146,30 @@ impl Share {
     pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
         let &[
             limit,
-            fill,
-            traits,
+            has_debt,
+            goes_ahead,
             claim,
             portion,
             others,
+            is_contended,
             balance,
             mantissa,
             exponent,
-            claims,
-            owed,
         ] = words
         else {
             return None;
         };
         Some(Self {
-            has_debt: traits & 1 != 0,
-            goes_ahead: traits & 2 != 0,
+            has_debt: has_debt != 0,
+            goes_ahead: goes_ahead != 0,
             claim: claim.try_into().ok()?,
             portion: portion.try_into().ok()?,
             others: others.try_into().ok()?,
-            is_contended: traits & 4 != 0,
+            is_contended: is_contended != 0,
             balance: Micros::new(balance),
             pace: in_micros(Micros::new(mantissa))
                 * 2_f64.powi(i32::from(u16::try_from(exponent).ok()?) - BIAS),
-            claims: in_micros(Micros::new(claims)),
-            owed: in_micros(Micros::new(owed)),
             limit: limit.try_into().ok()?,
-            fill: Micros::new(fill),
         })
     }
 
@@ -199,10 +184,7 @@ impl Share {
             is_contended: false,
             balance: Micros::ZERO,
             pace: 0.0,
-            claims: 0.0,
-            owed: 0.0,
             limit,
-            fill: Micros::ZERO,
         }
     }
 
@@ -235,41 +217,14 @@ impl Share {
             .max(beside_others)
     }
 
-    /// Returns how long a refused request of this cost waits, if the limit has room for it after one time, and is whole after another.
-    pub(in crate::store) fn wait(
-        &self,
-        cost: u32,
-        has_room_after: Micros,
-        is_whole_after: Micros,
-    ) -> Micros {
-        let of_own = self.has_it_after(cost, is_whole_after);
+    /// Returns how long a refused request of this cost waits, if the limit has room for it after this time.
+    pub(in crate::store) fn wait(&self, cost: u32, has_room_after: Micros) -> Micros {
+        let of_own = self.claims_after(cost);
         of_own.max(has_room_after).max(Micros::new(1))
     }
 
-    /// Returns the time after which the tenant claims this many units, and the limit has them beside all other claims.
-    fn has_it_after(&self, cost: u32, is_whole_after: Micros) -> Micros {
-        let claimed = self.claims_after(cost);
-        let claims = in_whole(self.claims);
-        let lacking = claims.saturating_add(is_whole_after);
-        let lacking = lacking.saturating_sub(self.fill);
-        if lacking == Micros::ZERO || cost > self.portion {
-            return claimed;
-        }
-        let unit = in_micros(self.fill) / f64::from(self.limit.max(1));
-        let accrued = later(in_micros(lacking) / unit * self.pace);
-        let paid = claimed.max(later(self.owed));
-        claimed.saturating_add(accrued).min(paid)
-    }
-
-    /// Returns the time after which the tenant claims this many units, or has no debt, if these need not be claimed.
+    /// Returns the time after which the tenant claims this many units.
     fn claims_after(&self, cost: u32) -> Micros {
-        if cost > self.portion {
-            return if self.has_debt {
-                self.balance
-            } else {
-                Micros::ZERO
-            };
-        }
         // One more, since virtual time is rounded.
         let accrued = (u128::from(cost) * in_parts(self.pace)).div_ceil(1 << PARTS) + 1;
         let accrued = Micros::new(accrued.try_into().unwrap_or(u64::MAX));
@@ -313,7 +268,7 @@ impl Shares {
         if words.is_empty() {
             return Some(Self::default());
         }
-        let (&[virtual_time, at, growing, still, furthest, told, hand, due], words) =
+        let (&[virtual_time, at, growing, still, hand, due], words) =
             words.split_first_chunk::<HEAD>()?;
         let (each, rest) = words.as_chunks();
         let tenants = each.iter().map(|words| Tenant::read(*words));
@@ -337,8 +292,6 @@ impl Shares {
             sated: weights(Standing::Sated),
             growing: fraction(growing)?,
             still: fraction(still)?,
-            furthest: fraction(furthest)?,
-            told: Micros::new(told),
             waiting: tenants.iter().filter(|tenant| tenant.waits).count(),
             hand: Hand {
                 place: hand.try_into().ok()?,
@@ -349,8 +302,8 @@ impl Shares {
         })
     }
 
-    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the last tag, the last moment at
-    /// which a tenant was told to come, the tenant that was visited last and the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing, and whether it waits (1) and goes ahead (2),
+    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last and
+    /// the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing, and whether it waits (1) and goes ahead (2),
     /// when it has last asked, its tag, since when its claim is counted, and its part of the claims that have ended. Numbers with a
     /// fraction are the bits of a binary64. No tenants are no words.
     pub(in crate::store) fn words(&self) -> Vec<u64> {
@@ -362,8 +315,6 @@ impl Shares {
             self.at.get(),
             self.growing.to_bits(),
             self.still.to_bits(),
-            self.furthest.to_bits(),
-            self.told.get(),
             self.hand.place as u64,
             self.hand.due.to_bits(),
         ];
@@ -374,7 +325,7 @@ impl Shares {
     /// Returns when nothing would change any more if all tenants were forgotten, if none asks again.
     pub(in crate::store) fn lapse_at(&self, scale: &Scale) -> Micros {
         let active = scale.active_for.saturating_add(self.longest_wait());
-        let lasts = active.max(self.owed_for());
+        let lasts = active.max(later(self.longest_debt()));
         let lasts = lasts.saturating_add(Micros::new(1));
         self.at.saturating_add(lasts.min(Micros::LONGEST))
     }
@@ -382,19 +333,24 @@ impl Shares {
     /// Returns whether nothing would change if all tenants were forgotten.
     pub(in crate::store) fn are_idle(&self, now: Micros, active_for: Micros) -> bool {
         let away = now.saturating_sub(self.at);
-        away > active_for.saturating_add(self.longest_wait()) && away > self.owed_for()
+        away > active_for.saturating_add(self.longest_wait())
+            && in_micros(away) > self.longest_debt()
     }
 
     /// Returns the time after which no tenant has a debt, if none asks.
-    fn owed_for(&self) -> Micros {
-        let debt = (self.furthest - self.virtual_time).max(0.0);
+    fn longest_debt(&self) -> f64 {
+        let debts = self.tenants.iter().map(|it| it.debt(self.virtual_time));
         // Where nobody is active, virtual time passes as time does.
-        later(debt * in_weights(self.active().max(1)))
+        debts.fold(0.0, f64::max) * in_weights(self.active().max(1))
     }
 
     /// Returns the time until the last moment at which a tenant was told to come.
     fn longest_wait(&self) -> Micros {
-        self.told.saturating_sub(self.at)
+        let waits = self
+            .tenants
+            .iter()
+            .map(|it| it.seen.saturating_sub(self.at));
+        waits.max().unwrap_or_default()
     }
 
     /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
@@ -426,14 +382,15 @@ impl Shares {
     pub(in crate::store) fn charge(&mut self, place: usize, cost: u32, scale: &Scale) {
         self.stop_waiting(place);
         let (time, most) = (scale.time_of(cost), self.most(place, scale));
+        let is_below_share = cost <= self.portion(self.tenants[place].weight.into(), scale);
         self.change(place, |tenant, virtual_time| {
             tenant.goes_ahead = false;
             // What nobody claims is not held against the tenant that takes it.
             if tenant.debt(virtual_time) == 0.0 {
                 let weight = f64::from(tenant.weight);
-                // A claim that has grown while a request waited was for that request. What is left is the rest of the share of the burst, or, after
-                // a request that is as large, a share of it once more.
-                let rest = if time < most { most - time } else { most };
+                // A claim that has grown while a request waited was for that request. What is left is the rest of the share of the burst; after a
+                // request that is as large, a whole one.
+                let rest = if is_below_share { most - time } else { most };
                 let least = virtual_time - rest / weight;
                 tenant.tag = (tenant.tag + time / weight).max(least);
             }
@@ -445,13 +402,11 @@ impl Shares {
         self.stop_waiting(place);
     }
 
-    /// Notes that the limit had no room for a request of the tenant at this place, which is active until it may come again. The limit is whole
-    /// after this time.
+    /// Notes that the limit had no room for a request of the tenant at this place, which is active until it has accrued the cost.
     pub(in crate::store) fn refuse(
         &mut self,
         (place, share): (usize, Share),
         cost: u32,
-        is_whole_after: Micros,
         scale: &Scale,
     ) {
         let tenant = &mut self.tenants[place];
@@ -461,9 +416,8 @@ impl Shares {
         }
         tenant.goes_ahead = cost > share.portion;
         if !tenant.goes_ahead {
-            let wait = share.has_it_after(cost, is_whole_after);
-            tenant.seen = tenant.seen.max(self.at.saturating_add(wait));
-            self.told = self.told.max(tenant.seen);
+            let told = self.at.saturating_add(share.claims_after(cost));
+            tenant.seen = tenant.seen.max(told);
         }
     }
 
@@ -536,8 +490,7 @@ impl Shares {
         let others = (growing + self.still - own).max(0.0);
         let weight = tenant.map_or(1, |tenant| tenant.weight.into());
         let (active, unit) = (self.active().max(weight), scale.time_of(1));
-        let portion = (u64::from(scale.limit) * weight).saturating_sub(1) / active;
-        let portion = u32::try_from(portion).unwrap_or(u32::MAX);
+        let portion = self.portion(weight, scale);
         let others = rounded_up(others / unit);
         let is_alone =
             others == 0 && self.accruing == accruing.map_or(0, |tenant| tenant.weight.into());
@@ -565,10 +518,7 @@ impl Shares {
                 earlier(claim * of_weight)
             },
             pace: unit * of_weight,
-            claims: growing + self.still,
-            owed: (self.furthest - virtual_time).max(0.0) * in_weights(active),
             limit: scale.limit,
-            fill: scale.fill,
         }
     }
 
@@ -626,7 +576,6 @@ impl Shares {
         for tenant in &mut self.tenants {
             tenant.seen = tenant.seen.saturating_sub(by);
         }
-        self.told = self.told.saturating_sub(by);
         self.at = now;
     }
 
@@ -637,7 +586,6 @@ impl Shares {
             tenant.tag -= self.virtual_time;
             tenant.since -= self.virtual_time;
         }
-        self.furthest = (self.furthest - self.virtual_time).max(0.0);
         self.virtual_time = 0.0;
     }
 
@@ -689,7 +637,6 @@ impl Shares {
             let rest = (tenant.tag - self.virtual_time) * f64::from(tenant.weight);
             tenant.tag = self.virtual_time + rest / f64::from(weight);
             tenant.weight = weight;
-            self.furthest = self.furthest.max(tenant.tag);
         }
         if !tenant.waits {
             tenant.tag = tenant
@@ -738,6 +685,13 @@ impl Shares {
         self.count_in(place);
     }
 
+    /// Returns the whole units below the share of the burst of a tenant of this weight.
+    fn portion(&self, weight: u64, scale: &Scale) -> u32 {
+        let active = self.active().max(weight);
+        let portion = (u64::from(scale.limit) * weight).saturating_sub(1) / active;
+        u32::try_from(portion).unwrap_or(u32::MAX)
+    }
+
     /// Returns the most that a tenant may claim that does not wait: its share of the burst, or one unit.
     fn most(&self, place: usize, scale: &Scale) -> f64 {
         let tenant = &self.tenants[place];
@@ -760,7 +714,6 @@ impl Shares {
     fn change(&mut self, place: usize, change: impl FnOnce(&mut Tenant, f64)) {
         self.count_out(place);
         change(&mut self.tenants[place], self.virtual_time);
-        self.furthest = self.furthest.max(self.tenants[place].tag);
         self.count_in(place);
     }
 
@@ -896,16 +849,6 @@ fn in_micros(time: Micros) -> f64 {
 )]
 fn earlier(time: f64) -> Micros {
     Micros::new(time as u64)
-}
-
-/// Returns a time in whole microseconds, of which there are as many or one more.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a time that is too long is cut"
-)]
-fn in_whole(time: f64) -> Micros {
-    Micros::new(time.ceil() as u64)
 }
 
 /// Returns a time in [parts](PARTS) of a microsecond.

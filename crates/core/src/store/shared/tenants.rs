@@ -100,7 +100,7 @@ impl Tenants {
     pub(super) fn keep(&mut self, item: &mut Item, ending: Ending, cost: u32) {
         let is_too_large = self.share.is_below(cost);
         let ending = match ending {
-            Ending::Refused(_) if is_too_large => Ending::Elsewhere,
+            Ending::Refused if is_too_large => Ending::Elsewhere,
             ending => ending,
         };
         if let Some(place) = self.place {

@@ -18,7 +18,7 @@ fn shares() -> Shares {
         shares.charge(place, 2, &scale);
     }
     let share = shares.look(7, Micros::new(1_500_000), &scale);
-    shares.refuse((0, share), 1, Micros::ZERO, &scale);
+    shares.refuse((0, share), 1, &scale);
     shares
 }
 
@@ -70,8 +70,6 @@ fn the_words_stay_the_same_from_version_to_version() {
             1_500_000,
             bits(300_000.0),
             bits(0.0),
-            bits(1_175_000.0),
-            1_500_000,
             0,
             bits(0.0),
         ][..],
@@ -101,8 +99,7 @@ fn words_that_no_rule_writes_are_not_read() {
     for (at, word) in [
         (0, not_a_number),
         (2, f64::INFINITY.to_bits()),
-        (4, not_a_number),
-        (7, f64::MAX.to_bits()),
+        (5, f64::MAX.to_bits()),
         (HEAD + 1, 0x0001_0000_0000_0000),
         (HEAD + 1, 0x0403_0000_0000_0000),
         (HEAD + 1, 0x0401_0000_0000_0001),
@@ -135,16 +132,7 @@ fn the_largest_numbers_that_are_read_break_nothing() {
             0x6401_0100_0000_0000,
             0x6402_0000_0000_0000,
         ] {
-            let head = [
-                virtual_time,
-                u64::MAX,
-                tag,
-                since,
-                tag,
-                u64::MAX,
-                u64::MAX,
-                tag,
-            ];
+            let head = [virtual_time, u64::MAX, tag, since, u64::MAX, tag];
             let each = [1, 2].map(|name| [name, traits, u64::MAX, tag, since, tag]);
             let words = [&head[..], each.as_flattened()].concat();
             for now in [0, 1 << 53, u64::MAX].map(Micros::new) {
@@ -154,9 +142,9 @@ fn the_largest_numbers_that_are_read_break_nothing() {
                 shares.give_back(2, u32::MAX, now, &scale);
                 shares.forgive(1, now, &scale);
                 let (place, share) = shares.ask((3, 1), now, &scale);
-                let _ = share.wait(1, Micros::ZERO, now);
+                let _ = share.wait(1, Micros::ZERO);
                 shares.charge(place, 1, &scale);
-                shares.refuse((place, share), 1, now, &scale);
+                shares.refuse((place, share), 1, &scale);
                 shares.pass_by(place);
             }
         }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Decision, Part, Probe};
 use crate::clock::Micros;
-use crate::decision::{DenialEffect, Outcome, Outcomes};
+use crate::decision::{DenialEffect, Outcomes};
 use crate::store::fair::Ending;
 use crate::store::memory::fair::Seat;
 
@@ -54,9 +54,7 @@ impl<'a> Decision<'a> {
                 let ending = if allowed && part.charges() {
                     Ending::Passed
                 } else if is_refused {
-                    let of_policy = |(policy, _): &(usize, &Outcome)| *policy == part.policy;
-                    let outcome = outcomes.iter().find(of_policy);
-                    Ending::Refused(outcome.map_or(Micros::ZERO, |(_, it)| it.reset_micros()))
+                    Ending::Refused
                 } else {
                     Ending::Elsewhere
                 };

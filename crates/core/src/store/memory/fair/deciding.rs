@@ -4,7 +4,6 @@
 //! takes the general path, as one of several policies does.
 
 use super::Division;
-use crate::clock::Micros;
 use crate::decision::Outcomes;
 use crate::store::fair::Ending;
 use crate::store::memory::backend::MemoryBackend;
@@ -43,8 +42,7 @@ impl MemoryBackend {
                 } else if share.is_below(cost) {
                     Ending::Elsewhere
                 } else {
-                    let outcome = outcomes.iter().next();
-                    Ending::Refused(outcome.map_or(Micros::ZERO, |(_, it)| it.reset_micros()))
+                    Ending::Refused
                 };
                 seat.conclude(ending, cost);
                 let taken = if allowed { cost } else { 0 };
