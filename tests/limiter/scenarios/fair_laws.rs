@@ -205,7 +205,10 @@ impl<'a> Scene<'a> {
     fn decide(&self, place: usize) -> Decision {
         let key = tenant(place);
         let cost = self.case.askers[place].cost;
-        self.divided.plan(PLANS[place]).check(key, cost).now()
+        self.divided
+            .plan(PLANS[place % PLANS.len()])
+            .check(key, cost)
+            .now()
     }
 
     /// Lets a tenant ask, and returns whether its request passes.
@@ -345,15 +348,27 @@ enum Next {
     CostLess(u32),
 }
 
-/// Lets tenants ask that all are active, of which each has a share of the burst that is larger than its requests. Some answers cost less than
-/// their estimate. They come at times when they are told to, or a while after that, and at times sooner.
+/// Lets tenants ask that all are active, of which each has a share of the burst that is larger than its requests.
 fn keep_what_is_told(case: &Case) -> TestCaseResult {
     let room = |asker: &Asker| asker.cost * case.weights() / asker.weight + 1;
     let burst = case.askers.iter().map(room).max().unwrap();
-    let case = &Case {
+    let case = Case {
         burst: burst.max(5) + case.burst % 8,
         ..case.clone()
     };
+    let (told, in_vain) = come_as_told(&case);
+    prop_assert!(in_vain.is_empty(), "{in_vain:?}");
+    let asks_for_more = |asker: &Asker| asker.often >= 2.0 && asker.gives_back.is_none();
+    prop_assert!(
+        told > 0 || !case.askers.iter().all(asks_for_more),
+        "nobody was told"
+    );
+    Ok(())
+}
+
+/// Lets all tenants ask, some of whose answers cost less than their estimate. They come at times when they are told to, or a while after that,
+/// and at times sooner. Returns how often they came as they were told, and which of them when in vain.
+fn come_as_told(case: &Case) -> (usize, Vec<(usize, u64)>) {
     let fair = Fair::new().active_for(Duration::from_secs(60));
     let mut scene = Scene::new(case, fair);
     let mut draw = Draw(case.seed);
@@ -362,7 +377,7 @@ fn keep_what_is_told(case: &Case) -> TestCaseResult {
     }
     let mut next = BinaryHeap::new();
     next.extend((0..case.askers.len()).map(|place| Reverse((0, place, Next::Come))));
-    let mut told = 0;
+    let (mut told, mut in_vain) = (0, Vec::new());
     for _ in 0..2_000 {
         let Some(Reverse((at, place, then))) = next.pop() else {
             break;
@@ -375,8 +390,8 @@ fn keep_what_is_told(case: &Case) -> TestCaseResult {
         let decision = scene.decide(place);
         let (is_allowed, asker) = (decision.is_allowed(), &case.askers[place]);
         if then == Next::ComeAsTold {
-            prop_assert!(is_allowed, "{place} at {at}, as it was told: {decision:?}");
             told += 1;
+            in_vain.extend((!is_allowed).then_some((place, at)));
         }
         if is_allowed && let Some((after, units)) = asker.gives_back {
             let after = after * f64::from(asker.cost) / case.share(asker);
@@ -394,12 +409,7 @@ fn keep_what_is_told(case: &Case) -> TestCaseResult {
         };
         next.push(Reverse(again));
     }
-    let asks_for_more = |asker: &Asker| asker.often >= 2.0 && asker.gives_back.is_none();
-    prop_assert!(
-        told > 0 || !case.askers.iter().all(asks_for_more),
-        "nobody was told"
-    );
-    Ok(())
+    (told, in_vain)
 }
 
 /// Numbers from 0 to 1, drawn by xorshift.
@@ -411,6 +421,30 @@ impl Draw {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// The burst cannot hold what all of them wait for. If they were told when it has room for one request, 98 of 611 and 443 of 760 came in vain.
+#[test]
+fn few_come_in_vain_whose_requests_are_as_large_as_their_share_of_the_burst() {
+    let asker = Asker {
+        weight: 1,
+        cost: 1,
+        often: 4.0,
+        span: None,
+        gives_back: None,
+    };
+    for (tenants, most) in [(20, 0.02), (60, 0.45)] {
+        let (told, in_vain) = come_as_told(&Case {
+            kind: 0,
+            per_second: 50,
+            burst: 10,
+            askers: vec![asker.clone(); tenants],
+            seed: 38,
+        });
+        let in_vain = in_vain.len();
+        let is_few = (in_vain as f64) < most * told as f64;
+        assert!(told > 200 && is_few, "{in_vain} of {told}");
     }
 }
 
