@@ -63,6 +63,13 @@ local function needed(charge, cost)
   return charge.share and shares.needs(charge.share, cost) or cost
 end
 
+-- Returns the time after which the limit is whole again.
+local function whole_after(charge)
+  local limit, a, b, c = unpack(charge.numbers)
+  local held = charge.leased > 0 and shares.time_of(charge.tenants, charge.leased) or 0
+  return charge.rule.reset_after(charge.state, now, limit, a, b, c) + held
+end
+
 -- Finds out what a request may take beside the guarantees of others.
 local function ask_for_guarantee(charge, key, units, name)
   local limit, a, b, c = unpack(charge.numbers)
@@ -211,11 +218,13 @@ local function decide(count, place, key)
     if charge.tenant then
       if charged then
         shares.charge(charge.tenants, charge.tenant, cost)
+        shares.tell_turn(charge.tenants, charge.tenant, charge.share)
       elseif is_refused and cost > 0 and cost <= charge.tenants.scale.limit then
-        shares.refuse(charge.tenants, charge.tenant, charge.share, cost)
+        shares.refuse(charge.tenants, charge.tenant, charge.share, cost, whole_after(charge))
       else
         shares.stop_waiting(charge.tenants, charge.tenant)
       end
+      charge.told = shares.text(charge.share)
       shares.save(charge.tenants, shortest)
     end
     if charge.tenant or charge.holder then

@@ -119,6 +119,8 @@ struct Known {
     kept: f64,
     /// Whether it was refused since its last request that passed.
     waits: bool,
+    /// When it was told to come, since its last request that passed.
+    told: Option<u64>,
 }
 
 /// A limit that is divided, beside the same limit undivided, which is charged what passes.
@@ -175,16 +177,18 @@ impl<'a> Scene<'a> {
     }
 
     /// Returns at least the units that belong to a tenant: what was granted since it has used its share, up to its share of the
-    /// burst or one unit; while it waits, also beyond.
+    /// burst or one unit; while it waits, also beyond. The request that it was told to come for is its own until then, and for a while after that.
     fn kept(&self, place: usize) -> f64 {
         let known = &self.known[place];
-        if !self.is_active(place) {
-            return 0.0;
-        }
-        if known.waits {
-            return known.kept;
-        }
-        known.kept.min(self.share_of_burst(place).max(1.0))
+        let is_told = known.told.is_some_and(|told| self.now <= told + ACTIVE_FOR);
+        let cost = self.case.askers[place].cost;
+        let of_turn = if is_told { f64::from(cost) } else { 0.0 };
+        let claim = match (self.is_active(place), known.waits) {
+            (false, _) => 0.0,
+            (true, true) => known.kept,
+            (true, false) => known.kept.min(self.share_of_burst(place).max(1.0)),
+        };
+        claim.max(of_turn)
     }
 
     /// Returns the share of the burst of an active tenant, in units.
@@ -214,7 +218,11 @@ impl<'a> Scene<'a> {
     /// Lets a tenant ask, and returns whether its request passes.
     fn ask(&mut self, place: usize) -> Result<bool, TestCaseError> {
         if !self.is_active(place) {
-            self.known[place] = Known::default();
+            let told = self.known[place].told;
+            self.known[place] = Known {
+                told,
+                ..Known::default()
+            };
         }
         // It may have been told to come later.
         self.known[place].asked = self.known[place].asked.max(Some(self.now));
@@ -234,7 +242,7 @@ impl<'a> Scene<'a> {
             prop_assert!(is_there, "tenant {place} passes the limit at {}", self.now);
             let kept = (kept - f64::from(cost)).max(0.0);
             let known = &mut self.known[place];
-            (known.kept, known.waits) = (kept, false);
+            (known.kept, known.waits, known.told) = (kept, false, None);
             // A claim that has grown while a request waited was for that request.
             self.known[place].kept = self.kept(place);
             return Ok(true);
@@ -242,8 +250,8 @@ impl<'a> Scene<'a> {
         let others = || (0..self.known.len()).filter(|it| *it != place);
         if left >= cost {
             let kept: f64 = others().map(|it| self.kept(it)).sum();
-            // What is kept is rounded up to a unit.
-            let is_kept = f64::from(left) < f64::from(cost) + kept + 1.001;
+            // What is kept is rounded up to a unit. Until each tenant was visited, others accrue faster than is known here, by a few units.
+            let is_kept = f64::from(left) < f64::from(cost) + kept + 6.0;
             prop_assert!(
                 is_kept,
                 "tenant {place} is refused {cost} at {}: {left} are left, and {kept} belong to others",
@@ -256,7 +264,7 @@ impl<'a> Scene<'a> {
         let told = self.now + micros(decision.retry_after().unwrap());
         let is_told = f64::from(cost) < self.share_of_burst(place);
         let known = &mut self.known[place];
-        (known.kept, known.waits) = (kept, true);
+        (known.kept, known.waits, known.told) = (kept, true, Some(told));
         known.asked = known.asked.max(is_told.then_some(told));
         Ok(false)
     }
@@ -322,7 +330,11 @@ fn play(case: &Case) -> TestCaseResult {
         let settles_at_once = asker
             .gives_back
             .is_none_or(|(after, less)| after == 0.0 && less < asker.cost);
-        let has = f64::from(*had) >= least || asker.span.is_some() || !settles_at_once;
+        // Whose answers cost less has to ask more often.
+        let less = asker.gives_back.map_or(0, |(_, less)| less);
+        let asks_for = asker.often * f64::from(asker.cost - less) / f64::from(asker.cost);
+        let always_asks = asker.span.is_none() && asks_for >= 1.5;
+        let has = f64::from(*had) >= least || !always_asks || !settles_at_once;
         prop_assert!(has, "{asker:?} has {had} of {all}, and not {least}");
     }
     for place in 0..case.askers.len() {
@@ -356,7 +368,7 @@ fn keep_what_is_told(case: &Case) -> TestCaseResult {
         burst: burst.max(5) + case.burst % 8,
         ..case.clone()
     };
-    let (told, in_vain) = come_as_told(&case);
+    let (told, in_vain) = come_as_told(&case, 3.0);
     prop_assert!(in_vain.is_empty(), "{in_vain:?}");
     let asks_for_more = |asker: &Asker| asker.often >= 2.0 && asker.gives_back.is_none();
     prop_assert!(
@@ -366,9 +378,28 @@ fn keep_what_is_told(case: &Case) -> TestCaseResult {
     Ok(())
 }
 
+/// Lets many tenants ask that all are active, whose requests may be larger than their shares of the burst, and are at most a quarter of it.
+fn keep_what_is_told_of_a_small_burst(case: &Case, tenants: usize) -> TestCaseResult {
+    let burst = case.burst.max(10);
+    let askers = case.askers.iter().cycle().take(tenants).map(|asker| Asker {
+        cost: asker.cost.min(burst / 4),
+        gives_back: None,
+        ..asker.clone()
+    });
+    let case = Case {
+        burst,
+        askers: askers.collect(),
+        ..case.clone()
+    };
+    let (told, in_vain) = come_as_told(&case, 0.0);
+    let is_rare = in_vain.len() <= 1 + told / 200;
+    prop_assert!(is_rare, "{in_vain:?} of {told}");
+    Ok(())
+}
+
 /// Lets all tenants ask, some of whose answers cost less than their estimate. They come at times when they are told to, or a while after that,
 /// and at times sooner. Returns how often they came as they were told, and which of them when in vain.
-fn come_as_told(case: &Case) -> (usize, Vec<(usize, u64)>) {
+fn come_as_told(case: &Case, lateness: f64) -> (usize, Vec<(usize, u64)>) {
     let fair = Fair::new().active_for(Duration::from_secs(60));
     let mut scene = Scene::new(case, fair);
     let mut draw = Draw(case.seed);
@@ -399,7 +430,7 @@ fn come_as_told(case: &Case) -> (usize, Vec<(usize, u64)>) {
         }
         let gap = (0.5 + draw.next()) / (asker.often.max(0.5) * case.share(asker));
         let gap = (gap.min(50e6) as u64).max(1);
-        let late = (draw.next() - 0.7).max(0.0) * 3.0 * ACTIVE_FOR as f64;
+        let late = (draw.next() - 0.7).max(0.0) * lateness * ACTIVE_FOR as f64;
         let again = match decision.retry_after() {
             Some(wait) if draw.next() < 0.5 => {
                 let at = at + micros(wait) + late as u64;
@@ -424,9 +455,9 @@ impl Draw {
     }
 }
 
-/// The burst cannot hold what all of them wait for. If they were told when it has room for one request, 98 of 611 and 443 of 760 came in vain.
+/// The burst cannot hold what all of them wait for. If each was told when it has accrued its request, 3 of 453 and 209 of 535 came in vain.
 #[test]
-fn few_come_in_vain_whose_requests_are_as_large_as_their_share_of_the_burst() {
+fn none_comes_in_vain_whose_request_is_as_large_as_its_share_of_the_burst() {
     let asker = Asker {
         weight: 1,
         cost: 1,
@@ -434,17 +465,18 @@ fn few_come_in_vain_whose_requests_are_as_large_as_their_share_of_the_burst() {
         span: None,
         gives_back: None,
     };
-    for (tenants, most) in [(20, 0.02), (60, 0.45)] {
-        let (told, in_vain) = come_as_told(&Case {
-            kind: 0,
-            per_second: 50,
-            burst: 10,
-            askers: vec![asker.clone(); tenants],
-            seed: 38,
-        });
-        let in_vain = in_vain.len();
-        let is_few = (in_vain as f64) < most * told as f64;
-        assert!(told > 200 && is_few, "{in_vain} of {told}");
+    for tenants in [20, 60, 300] {
+        let (told, in_vain) = come_as_told(
+            &Case {
+                kind: 0,
+                per_second: 50,
+                burst: 10,
+                askers: vec![asker.clone(); tenants],
+                seed: 38,
+            },
+            0.0,
+        );
+        assert!(told > 200 && in_vain.is_empty(), "{in_vain:?} of {told}");
     }
 }
 
@@ -475,5 +507,11 @@ proptest! {
     #[test]
     fn a_tenant_passes_when_it_was_told_to_come(case in cases()) {
         keep_what_is_told(&case)?;
+    }
+
+    /// It is enough where the burst holds less than all of them wait for, too, with rare exceptions, if nobody comes later than it was told to.
+    #[test]
+    fn a_tenant_of_many_passes_when_it_was_told_to_come(case in cases(), tenants in 2..60_usize) {
+        keep_what_is_told_of_a_small_burst(&case, tenants)?;
     }
 }

@@ -633,7 +633,8 @@ fn invented_tenants_end_no_limit() {
         }
     }
     let passed = scene.went_on().len();
-    assert!((295..=301).contains(&passed), "{passed} in 3 s");
+    // Some places are kept for those that were told to come.
+    assert!((285..=301).contains(&passed), "{passed} in 3 s");
     // Those that asked last count for a second, and have places kept for them.
     scene.step(2 * SECOND);
     assert!(scene.tasks.iter().all(Option::is_none));

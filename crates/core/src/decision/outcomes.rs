@@ -114,6 +114,13 @@ impl Outcomes {
         });
     }
 
+    /// Returns the time after which the limit of a policy is whole again, or the longest one if it has no outcome.
+    pub(crate) fn whole_after(&self, policy: usize) -> Micros {
+        let mut each = self.each.iter();
+        let own = each.find(|(place, _)| place.policy() == policy);
+        own.map_or(Micros::LONGEST, |(_, outcome)| outcome.reset_micros())
+    }
+
     /// Changes each outcome.
     pub(crate) fn change_each(&mut self, mut change: impl FnMut(usize, &mut Outcome)) {
         for (place, outcome) in &mut *self.each {

@@ -26,7 +26,7 @@ pub enum Wanted {
 
 impl Wanted {
     /// Adds the numbers of denied requests.
-    pub(super) fn with_refusals(self) -> Self {
+    pub(in crate::store) fn with_refusals(self) -> Self {
         match self {
             Self::Verdict => Self::Refusals,
             wanted => wanted,

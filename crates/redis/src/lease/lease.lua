@@ -114,15 +114,15 @@ end
 
 -- Returns how many whole units a tenant claims.
 local function claimed(tenants, tenant)
-  return shares.share_of(tenants, tenant, false, tenants.virtual, tenants.growing).claimed
+  return shares.share_of(tenants, tenant, false, tenants.virtual, tenants.growing, tenants.at).claimed
 end
 
 -- Follows the end of a request of a tenant, as `divided.lua` does.
-local function conclude(tenants, tenant, share, cost, charged, is_refused)
+local function conclude(tenants, tenant, share, cost, charged, is_refused, whole_after)
   if charged then
     shares.charge(tenants, tenant, cost)
   elseif is_refused and cost <= tenants.scale.limit then
-    shares.refuse(tenants, tenant, share, cost)
+    shares.refuse(tenants, tenant, share, cost, whole_after)
   else
     shares.stop_waiting(tenants, tenant)
   end
@@ -224,7 +224,8 @@ local function decide(left, place, key, denying)
   end
   if tenant and cost > 0 then
     local is_refused = blocked == '0' and not fits and (allowed or denies and denying == 1)
-    conclude(tenants, tenant, share, cost, charged, is_refused)
+    local whole_after = is_refused and rule.reset_after(state, now, limit, a, b, c) + shares.time_of(tenants, leased)
+    conclude(tenants, tenant, share, cost, charged, is_refused, whole_after)
   end
   local units, ends, lasts = 0, 0, 0
   local leases = policy[7] > 0 and allowed and blocked == '0'
@@ -236,7 +237,9 @@ local function decide(left, place, key, denying)
       local wanted, claim = demand(lease, seen, policy[8]), nil
       if tenants then
         -- What a tenant claims that waits is kept for the request that waits.
-        claim = tenant and not tenant.waits and claimed(tenants, tenant) or 0
+        claim = tenant and not tenant.waits and tenant.turn == 0 and claimed(tenants, tenant) or 0
+        -- And what is kept for turns is left to them.
+        claim = math.min(claim, math.max(rule.remaining(state, now, limit, a, b, c) - leased - (share and share.kept or 0), 0))
       end
       units, ends, lasts = grant(rule, lease, state, leased, claim, cost, asked, awaited, wanted, policy, limit, a, b, c)
       marks.lease = lease
@@ -255,7 +258,7 @@ local function decide(left, place, key, denying)
       shares.charge(tenants, tenant, units)
     end
     -- What the tenant may take from now on, beside what this request has taken.
-    share = shares.share_of(tenants, tenant, false, tenants.virtual, tenants.growing)
+    share = shares.share_of(tenants, tenant, false, tenants.virtual, tenants.growing, tenants.at)
     share.claim = share.claim + (charged and cost or 0)
     told = shares.text(share) .. told
   end

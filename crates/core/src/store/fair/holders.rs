@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::hand::Hand;
-use super::shares::fraction;
+use super::times::{fraction, in_micros};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::decision::Outcome;
@@ -868,14 +868,6 @@ impl Sums {
 /// Returns the lower half of a word.
 fn low(word: u64) -> u32 {
     u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX)
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a time of so many years is rounded"
-)]
-fn in_micros(time: Micros) -> f64 {
-    time.get() as f64
 }
 
 #[expect(

@@ -4,6 +4,8 @@
 mod hand;
 mod holders;
 mod shares;
+mod times;
+mod turns;
 
 use super::Amendment;
 use crate::clock::Micros;
@@ -16,25 +18,30 @@ pub(super) use self::shares::{Scale, Share, Shares};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Passed,
-    /// The limit alone has refused it.
-    Refused,
+    /// The limit alone has refused it, which is whole again after this time.
+    Refused(Micros),
     /// It takes nothing of the limit, whatever room that has.
     Elsewhere,
 }
 
 impl Shares {
-    /// Follows the end of a request of the tenant at this place, which had this share.
+    /// Follows the end of a request of the tenant at this place, which had this share. The share tells its turn from then on.
     pub(super) fn conclude(
         &mut self,
-        asked: (usize, Share),
+        asked: (usize, &mut Share),
         ending: Ending,
         cost: u32,
         scale: &Scale,
     ) {
-        let (place, _) = asked;
+        let (place, share) = asked;
         match ending {
-            Ending::Passed => self.charge(place, cost, scale),
-            Ending::Refused => self.refuse(asked, cost, scale),
+            Ending::Passed => {
+                self.charge(place, cost, scale);
+                share.turn_to(self.turn(place));
+            }
+            Ending::Refused(whole_after) => {
+                self.refuse((place, share), (cost, whole_after), scale);
+            }
             Ending::Elsewhere => self.pass_by(place),
         }
     }

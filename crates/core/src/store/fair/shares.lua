@@ -3,12 +3,22 @@
 -- - `.`: the latest moment; by how much the server's clock is behind it, having stepped back; how many tenants there are; the next
 --   to visit; how many wait; the weights that accrue, and those that do not; virtual time; the claims of both; the visits that are
 --   due; the last tag; the last moment at which a tenant was told to come. Numbers with a fraction have all their digits.
+-- - `~`, while requests have turns: how many; the time of a unit; how long ago the first slot began; how long each slot is; what is kept; and what is booked in each.
 -- - `=` and a name: the place of this tenant. `*` is the place of all that are not told apart.
--- - `#` and a place: the tenant there: weight, standing, whether it waits (1) and goes ahead (2), when it has last asked, tag, since, still, and its field.
+-- - `#` and a place: the tenant there: weight, standing, whether it waits, the units of its turn and when it has it,
+--   when it has last asked, tag, since, still, and its field.
 local shares = {}
 local ACCRUING, SATED, LAPSED = 1, 2, 0
 -- The virtual time that is counted to.
 local LATEST = 1073741824
+-- A limit of fewer units keeps none for turns.
+local FEW = 10
+-- How many slots the turns have.
+local SLOTS = 64
+-- The least that a slot is long.
+local NARROWEST = 1
+-- What is larger, no rule writes.
+local LARGEST = 1e60
 
 function shares.failed(key)
   error('no tenants are under the key ' .. key .. '; reset it')
@@ -17,7 +27,7 @@ end
 -- Returns the tenants under this key. A scale is the units of the whole limit, the time in which they are granted anew, how long a
 -- tenant counts that does not ask, and how many are told apart.
 function shares.load(key, scale, own)
-  local texts = redis.call('HMGET', key, '.', own, '*')
+  local texts = redis.call('HMGET', key, '.', own, '*', '~')
   local it = {
     key = key, scale = scale, at = 0, behind = 0, count = 0, hand = 1, waiting = 0, accruing = 0, sated = 0, virtual = 0,
     growing = 0, still = 0, due = 0, furthest = 0, told = 0, tenants = {}, changed = {}, places = {}, gone = {},
@@ -37,10 +47,32 @@ function shares.load(key, scale, own)
     if not (it.count <= 1025 and it.due <= it.count) then
       shares.failed(key)
     end
-  elseif texts[2] or texts[3] then
+  elseif texts[2] or texts[3] or texts[4] then
     shares.failed(key)
   end
+  it.turns = shares.read_turns(key, texts[4])
   return it
+end
+
+-- Reads what the turns are, or returns those of nobody.
+function shares.read_turns(key, text)
+  local numbers = {}
+  for number in string.gmatch(text or '', '%S+') do
+    numbers[#numbers + 1] = number + 0
+  end
+  if not text then
+    return {given = 0, unit = 0, begun = 0, kept = 0, booked = {}}
+  end
+  local given, unit, begun, width, kept = unpack(numbers, 1, 5)
+  local is_possible = #numbers >= 5 and #numbers <= 5 + SLOTS and given >= 1 and unit > 0 and unit <= LARGEST
+    and width >= NARROWEST and width <= LARGEST and begun >= 0 and begun <= width and kept >= 0 and kept <= LARGEST
+  for index = 6, #numbers do
+    is_possible = is_possible and numbers[index] >= 0 and numbers[index] <= 1.5 * width
+  end
+  if not is_possible then
+    shares.failed(key)
+  end
+  return {is_written = true, given = given, unit = unit, begun = begun, width = width, kept = kept, booked = {unpack(numbers, 6)}}
 end
 
 -- Reads the tenants at these places, those that were not read before.
@@ -55,14 +87,14 @@ function shares.read(it, places)
     return
   end
   for index, text in ipairs(redis.call('HMGET', it.key, unpack(fields))) do
-    local pattern = '^(%d+) (%d) (%d) (%d+) (%S+) (%S+) (%S+) (.+)$'
-    local weight, standing, waits, seen, tag, since, still, field = string.match(text or '', pattern)
+    local pattern = '^(%d+) (%d) (%d) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.+)$'
+    local weight, standing, waits, turn, turn_at, seen, tag, since, still, field = string.match(text or '', pattern)
     if not weight then
       shares.failed(it.key)
     end
     it.tenants[of[index]] = {
-      weight = weight + 0, standing = standing + 0, waits = waits % 2 == 1, goes_ahead = waits + 0 > 1, seen = seen + 0, tag = tag + 0,
-      since = since + 0, still = still + 0, field = field,
+      weight = weight + 0, standing = standing + 0, waits = waits == '1', seen = seen + 0, tag = tag + 0,
+      since = since + 0, still = still + 0, field = field, turn = turn + 0, turn_at = turn_at + 0,
     }
   end
 end
@@ -82,12 +114,17 @@ function shares.save(it, shortest)
     'HSET', it.key, '.', string.format('%d %d %d %d %d %d %d %.17g %.17g %.17g %.17g %.17g %d', it.at, it.behind, it.count, it.hand,
       it.waiting, it.accruing, it.sated, it.virtual, it.growing, it.still, it.due, it.furthest, it.told),
   }
+  if it.turns.given > 0 then
+    words[#words + 1], words[#words + 2] = '~', shares.text_of_turns(it.turns)
+  elseif it.turns.is_written then
+    it.gone['~'] = true
+  end
   for place in pairs(it.changed) do
     if place <= it.count then
       local tenant = it.tenants[place]
       words[#words + 1] = '#' .. place
-      words[#words + 1] = string.format('%d %d %d %d %.17g %.17g %.17g %s', tenant.weight, tenant.standing,
-        (tenant.waits and 1 or 0) + (tenant.goes_ahead and 2 or 0), tenant.seen, tenant.tag, tenant.since, tenant.still, tenant.field)
+      words[#words + 1] = string.format('%d %d %d %d %d %d %.17g %.17g %.17g %s', tenant.weight, tenant.standing,
+        tenant.waits and 1 or 0, tenant.turn, tenant.turn_at, tenant.seen, tenant.tag, tenant.since, tenant.still, tenant.field)
       words[#words + 1], words[#words + 2] = tenant.field, place
       it.gone[tenant.field] = nil
     end
@@ -110,6 +147,14 @@ function shares.save(it, shortest)
   local lasts = it.scale.active_for + math.max(owed, it.told - it.at)
   local ttl = math.min(math.ceil(lasts / 1000) + 1, 9007199254740)
   redis.call('PEXPIRE', it.key, string.format('%d', math.max(ttl, shortest)))
+end
+
+function shares.text_of_turns(turns)
+  local numbers = {string.format('%d %.17g %.17g %.17g %.17g', turns.given, turns.unit, turns.begun, turns.width, turns.kept)}
+  for slot = 1, #turns.booked do
+    numbers[slot + 1] = string.format('%.17g', turns.booked[slot])
+  end
+  return table.concat(numbers, ' ')
 end
 
 function shares.time_of(it, units)
@@ -174,7 +219,16 @@ function shares.most(it, tenant)
   return math.max(it.scale.fill * tenant.weight / active, shares.time_of(it, 1))
 end
 
+-- Returns whether a tenant has not taken its turn in time.
+function shares.is_too_late(it, tenant, now)
+  local lasts = tenant.turn <= shares.portion(it, tenant.weight) and math.huge or it.scale.fill / 4
+  return tenant.turn > 0 and math.max(now - tenant.turn_at, 0) > math.min(lasts, it.scale.active_for)
+end
+
 function shares.visit_known(it, tenant)
+  if shares.is_too_late(it, tenant, it.at) then
+    shares.end_turn(it, tenant)
+  end
   local most = shares.most(it, tenant)
   shares.count_out(it, tenant)
   if it.at - tenant.seen > it.scale.active_for then
@@ -194,9 +248,11 @@ end
 function shares.visit(it, place)
   local tenant = shares.tenant(it, place)
   shares.visit_known(it, tenant)
-  if tenant.standing ~= LAPSED or shares.debt(it, tenant) > 0 then
+  local keeps_turn = tenant.turn > 0 and it.count < it.scale.tenants
+  if tenant.standing ~= LAPSED or keeps_turn or shares.debt(it, tenant) > 0 then
     return
   end
+  shares.end_turn(it, tenant)
   -- The last one takes its place.
   it.places[tenant.field], it.gone[tenant.field] = false, true
   if place < it.count then
@@ -205,6 +261,189 @@ function shares.visit(it, place)
   end
   it.tenants[it.count], it.gone['#' .. it.count] = nil, true
   it.count = it.count - 1
+end
+
+-- The rule of `turns.rs`.
+local turns_of = {}
+
+-- Follows a limit that grants a unit in this time from now on.
+function turns_of.count_in(turns, unit)
+  if turns.unit ~= unit and turns.given > 0 then
+    local by = unit / turns.unit
+    for slot = 1, #turns.booked do
+      turns.booked[slot] = turns.booked[slot] * by
+    end
+    turns.begun, turns.kept = turns.begun * by, turns.kept * by
+    turns.width = math.max(turns.width * by, NARROWEST)
+  end
+  turns.unit = unit
+end
+
+-- Lets time pass: what is booked in it is kept from then on.
+function turns_of.pass(turns, time)
+  while time > 0 and #turns.booked > 0 do
+    local left = math.max(turns.width - turns.begun, 0)
+    local step = math.min(time, left)
+    local passed = math.min(turns.booked[1], step)
+    turns.kept, turns.booked[1], time = turns.kept + passed, turns.booked[1] - passed, time - step
+    if step < left then
+      turns.begun = turns.begun + step
+    else
+      turns.begun = 0
+      local rest = table.remove(turns.booked, 1)
+      if rest > 0 then
+        turns.booked[1] = (turns.booked[1] or 0) + rest
+      end
+    end
+  end
+  if #turns.booked == 0 then
+    turns.begun = 0
+  end
+end
+
+-- Joins each two slots.
+function turns_of.widen(turns)
+  local booked = {}
+  for slot = 1, math.ceil(#turns.booked / 2) do
+    booked[slot] = turns.booked[2 * slot - 1] + (turns.booked[2 * slot] or 0)
+  end
+  turns.booked, turns.width = booked, 2 * turns.width
+end
+
+-- Makes two of each slot: what is booked in it stands at its beginning.
+function turns_of.narrow(turns)
+  local half, booked = turns.width / 2, {}
+  for slot = 1, #turns.booked do
+    local time = turns.booked[slot]
+    local first = math.min(time, math.max(half - (slot == 1 and turns.begun or 0), 0))
+    booked[2 * slot - 1], booked[2 * slot] = first, time - first
+  end
+  while booked[#booked] == 0 do
+    booked[#booked] = nil
+  end
+  if turns.begun >= half then
+    table.remove(booked, 1)
+    turns.begun = turns.begun - half
+  end
+  turns.booked, turns.width = booked, half
+end
+
+function turns_of.slot(turns, after)
+  return math.floor((after + turns.begun) / turns.width) + 1
+end
+
+function turns_of.begins(turns, slot)
+  return (slot - 1) * turns.width - turns.begun
+end
+
+-- Returns the time of a slot that nobody has booked, from now on.
+function turns_of.free(turns, slot)
+  local begins = turns_of.begins(turns, slot)
+  return math.max(math.max(begins + turns.width - math.max(begins, 0), 0) - (turns.booked[slot] or 0), 0)
+end
+
+-- Returns what is kept beside a turn of this cost, which comes after this time.
+function turns_of.kept_beside(turns, cost, after)
+  if cost > 0 and after > 0 then
+    local booked = 0
+    for slot = 1, math.min(turns_of.slot(turns, after), #turns.booked) do
+      booked = booked + turns.booked[slot]
+    end
+    cost = math.max(cost - booked, 0)
+  end
+  return math.max(turns.kept - cost, 0)
+end
+
+-- Returns what a turn takes of what the limit has: what its tenant claims, and what is not free until the turn is due.
+function turns_of.part_there(turns, cost, due, there, claimed)
+  there = math.min(math.max(there - turns.kept, 0), cost)
+  if due > cost then
+    return math.min(there, claimed)
+  end
+  local last, free = math.min(turns_of.slot(turns, due), SLOTS), 0
+  local after = math.max(turns_of.begins(turns, last) + turns.width - due, 0)
+  for slot = 1, last do
+    free = free + turns_of.free(turns, slot)
+  end
+  return math.min(there, math.max(cost - math.max(free - after, 0), claimed))
+end
+
+-- Gives a turn: returns the time after which the limit has room for it. `due` is that after which its tenant may have it, `there` what the
+-- limit has, and `claimed` what of it the tenant claims.
+function turns_of.give(turns, cost, due, there, claimed, narrow)
+  local narrowest = math.max(turns.unit / 4, NARROWEST)
+  if turns.given == 0 then
+    turns.begun, turns.width = 0, narrowest
+  end
+  turns.given = turns.given + 1
+  while #turns.booked <= SLOTS / 4 and turns_of.slot(turns, due) <= SLOTS / 4 and turns.width / 2 >= narrowest do
+    turns_of.narrow(turns)
+  end
+  there = turns_of.part_there(turns, cost, due, there, claimed)
+  turns.kept = turns.kept + there
+  local rest, ready = cost - there, 0
+  local begins = math.max(due - rest, 0)
+  while turns_of.slot(turns, begins) > SLOTS do
+    turns_of.widen(turns)
+  end
+  local slot = turns_of.slot(turns, begins)
+  while rest > 0 do
+    if slot > SLOTS then
+      turns_of.widen(turns)
+      slot = SLOTS / 2 + 1
+    end
+    local booked = math.min(rest, turns_of.free(turns, slot))
+    if booked > 0 then
+      for before = #turns.booked + 1, slot do
+        turns.booked[before] = 0
+      end
+      turns.booked[slot], rest = turns.booked[slot] + booked, rest - booked
+      ready = math.max(turns_of.begins(turns, slot), 0) + turns.booked[slot]
+    end
+    slot = slot + 1
+  end
+  if turns.width <= narrow and ready <= due then
+    return math.ceil(due)
+  end
+  return shares.later(ready)
+end
+
+-- Takes a part of a turn of this moment.
+function turns_of.take(turns, cost)
+  turns.kept = math.max(turns.kept - cost, 0)
+end
+
+-- Ends a turn of this cost that comes after this time, whether it was taken or not.
+function turns_of.finish(turns, cost, after)
+  turns.given = math.max(turns.given - 1, 0)
+  if turns.given == 0 then
+    turns.kept, turns.booked = 0, {}
+    return
+  end
+  if after == 0 then
+    local kept = math.min(cost, turns.kept)
+    turns.kept, cost = turns.kept - kept, cost - kept
+  end
+  local last = math.min(turns_of.slot(turns, after), #turns.booked)
+  for index = last, last - #turns.booked, -1 do
+    -- Up to its slot, backwards; then what is kept; then behind its slot.
+    local slot = index > 0 and index or last - index
+    local booked = index == 0 and turns.kept or turns.booked[slot]
+    local taken = math.min(cost, booked)
+    cost = cost - taken
+    if index == 0 then
+      turns.kept = booked - taken
+    else
+      turns.booked[slot] = booked - taken
+    end
+  end
+end
+
+function shares.end_turn(it, tenant)
+  if tenant.turn > 0 then
+    turns_of.finish(it.turns, shares.time_of(it, tenant.turn), math.max(tenant.turn_at - it.at, 0))
+    tenant.turn, tenant.turn_at = 0, 0
+  end
 end
 
 -- Returns the virtual time, and the growing claims, when this time has passed.
@@ -235,6 +474,8 @@ function shares.advance(it, now)
   local passed = now + it.behind - it.at
   it.at = now + it.behind
   it.virtual, it.growing = shares.after(it, passed)
+  turns_of.count_in(it.turns, shares.time_of(it, 1))
+  turns_of.pass(it.turns, passed)
   if it.virtual > LATEST then
     shares.begin_anew(it)
   end
@@ -271,7 +512,7 @@ function shares.find(it, field, weight)
   it.count = it.count + 1
   it.tenants[it.count] = {
     field = field, weight = weight, standing = LAPSED, tag = it.virtual, since = it.virtual, still = 0, seen = 0, waits = false,
-    goes_ahead = false,
+    turn = 0, turn_at = 0,
   }
   it.places[field], it.gone['#' .. it.count] = it.count, nil
   return it.count
@@ -301,8 +542,8 @@ function shares.rouse(it, tenant, weight)
 end
 
 -- Returns the share of a tenant, which is nothing if it is not known.
-function shares.share_of(it, tenant, goes_ahead, virtual, growing)
-  local debt, own, claim, weight, accruing, waits = 0, 0, 0, 1, 0, 0
+function shares.share_of(it, tenant, goes_ahead, virtual, growing, now)
+  local debt, own, claim, weight, accruing, waits, turn, turn_after = 0, 0, 0, 1, 0, 0, 0, 0
   if tenant then
     weight = tenant.weight
     debt = math.max(tenant.tag - virtual, 0)
@@ -310,6 +551,7 @@ function shares.share_of(it, tenant, goes_ahead, virtual, growing)
     claim = (virtual - tenant.tag) * weight
     accruing = tenant.standing == ACCRUING and weight or 0
     waits = tenant.waits and 1 or 0
+    turn, turn_after = shares.is_too_late(it, tenant, now) and 0 or tenant.turn, math.max(tenant.turn_at - now, 0)
   end
   local others, most, unit = math.max(growing + it.still - own, 0), 4294967295, shares.time_of(it, 1)
   local active = math.max(it.accruing + it.sated, weight)
@@ -329,6 +571,11 @@ function shares.share_of(it, tenant, goes_ahead, virtual, growing)
     balance = debt > 0 and shares.later(debt * weight * of_weight) or math.min(math.floor(math.max(claim * of_weight, 0)), 9007199254740991),
     pace = math.min(unit * of_weight, 9007199254740991),
     limit = it.scale.limit,
+    turn = turn,
+    turn_after = turn_after,
+    kept = it.turns.kept > 0 and math.max(math.min(
+      math.ceil(turns_of.kept_beside(it.turns, shares.time_of(it, turn), turn_after) / unit - 1e-6),
+      it.scale.limit < FEW and 0 or math.floor(it.scale.limit / 2)), 0) or 0,
   }
 end
 
@@ -342,40 +589,78 @@ function shares.ask(it, field, weight, now)
   shares.advance(it, now)
   local tenant = shares.tenant(it, shares.find(it, field, weight))
   local is_new = shares.rouse(it, tenant, weight)
-  return shares.share_of(it, tenant, is_new or tenant.goes_ahead, it.virtual, it.growing), tenant
+  return shares.share_of(it, tenant, is_new, it.virtual, it.growing, it.at), tenant
 end
 
 -- Returns what a request of this tenant might take.
 function shares.look(it, field, now)
   local place = it.places[field] or it.places['*']
   local tenant = place and shares.tenant(it, place)
-  local virtual, growing = shares.after(it, math.max(now + it.behind - it.at, 0))
-  local goes_ahead = not tenant or tenant.standing == LAPSED or tenant.goes_ahead
-  return shares.share_of(it, tenant, goes_ahead, virtual, growing)
+  local passed = math.max(now + it.behind - it.at, 0)
+  local virtual, growing = shares.after(it, passed)
+  turns_of.pass(it.turns, passed)
+  return shares.share_of(it, tenant, not tenant or tenant.standing == LAPSED, virtual, growing, it.at + passed)
 end
 
 function shares.charge(it, tenant, cost)
+  local had_turn = tenant.turn > 0 and tenant.turn_at <= it.at
+  if had_turn and cost < tenant.turn then
+    tenant.turn = tenant.turn - cost
+    turns_of.take(it.turns, shares.time_of(it, cost))
+  else
+    shares.end_turn(it, tenant)
+  end
   shares.stop_waiting(it, tenant)
   local time, most = shares.time_of(it, cost), shares.most(it, tenant)
   local rest = cost <= shares.portion(it, tenant.weight) and most - time or most
   shares.count_out(it, tenant)
-  tenant.goes_ahead = false
-  if shares.debt(it, tenant) == 0 then
+  if had_turn or shares.debt(it, tenant) == 0 then
     tenant.tag = math.max(tenant.tag + time / tenant.weight, it.virtual - rest / tenant.weight)
   end
   shares.count_in(it, tenant)
 end
 
--- Notes that the limit had no room for a request of the tenant, which is active until it has accrued the cost.
-function shares.refuse(it, tenant, share, cost)
-  if cost <= it.scale.limit and not share.has_debt and not tenant.waits then
+-- Writes the turn of a tenant into its share.
+function shares.tell_turn(it, tenant, share)
+  share.turn, share.turn_after = tenant.turn, math.max(tenant.turn_at - it.at, 0)
+end
+
+-- Notes that the limit, which is whole again after this time, had no room for a request of the tenant, and gives it a turn. The tenant is
+-- active until then, if it asks for less than its share of the burst.
+function shares.refuse(it, tenant, share, cost, whole_after)
+  if not share.has_debt and not tenant.waits then
     it.waiting, tenant.waits = it.waiting + 1, true
   end
-  tenant.goes_ahead = cost > share.portion
-  if not tenant.goes_ahead then
-    tenant.seen = math.max(tenant.seen, math.min(it.at + shares.claims_after(share, cost), 9007199254740991))
-    it.told = math.max(it.told, tenant.seen)
+  local is_alone = share.pace == 0 and it.turns.given == 0
+  if not is_alone and not (cost <= tenant.turn and it.at < tenant.turn_at) then
+    shares.end_turn(it, tenant)
+    shares.give_turn(it, tenant, share, cost, it.scale.fill - whole_after)
   end
+  shares.tell_turn(it, tenant, share)
+  if cost <= share.portion then
+    tenant.seen = math.max(tenant.seen, math.min(it.at + shares.own_wait(share, cost), 9007199254740991))
+  end
+  it.told = math.max(it.told, tenant.seen, tenant.turn_at)
+end
+
+function shares.give_turn(it, tenant, share, cost, there)
+  local unit, accrues, wait, claimed = shares.time_of(it, 1), share.pace * cost, nil, 0
+  if cost <= share.portion then
+    wait = shares.claims_after(share, cost)
+    if not share.has_debt and share.pace > 0 then
+      claimed = share.balance / share.pace * unit
+    end
+  else
+    local free = math.max(math.min((there - it.turns.kept) / it.scale.fill, 1), 0)
+    wait = math.max((1 - free) * accrues + (share.has_debt and share.balance or -share.balance), 1)
+  end
+  local turns = it.turns
+  if wait > 10 * accrues and not (turns.given > 0 and turns_of.slot(turns, wait) <= SLOTS) then
+    return
+  end
+  tenant.turn = cost
+  local after = turns_of.give(turns, shares.time_of(it, cost), wait, there, claimed, it.scale.fill / 4)
+  tenant.turn_at = math.min(it.at + after, 9007199254740991)
 end
 
 -- Returns the whole microseconds of a pace, and the parts that are left.
@@ -391,6 +676,11 @@ function shares.claims_after(share, cost)
   -- One more, since virtual time is rounded.
   local accrued = cost * whole + time + (rest > 0 and 2 or 1)
   return share.has_debt and share.balance + accrued or math.max(accrued - share.balance, 0)
+end
+
+-- Returns the time until the turn of a request of this cost, or until the tenant claims that much.
+function shares.own_wait(share, cost)
+  return cost <= share.turn and share.turn_after or shares.claims_after(share, cost)
 end
 
 -- Returns the virtual time of the most that a tenant may claim that does not wait: nothing while it is away.
@@ -431,15 +721,24 @@ function shares.give_back(it, field, now, units)
   shares.count_in(it, tenant)
 end
 
+-- Returns the units of the turn that the tenant has now.
+function shares.turn_of_now(share)
+  return share.turn_after == 0 and share.turn or 0
+end
+
 -- Returns the units that the limit needs to have, so that a request of this cost passes.
 function shares.needs(share, cost)
-  local is_its_own = cost <= share.claim or share.goes_ahead or cost > share.portion
-  if cost == 0 or cost > share.limit or is_its_own and not share.has_debt then
+  if cost == 0 or cost > share.limit or cost <= shares.turn_of_now(share) then
     return cost
-  elseif share.is_contended then
-    return cost + share.others
   end
-  return math.min(cost + share.others, share.limit)
+  local is_its_own = cost <= share.claim or share.goes_ahead or cost > share.portion
+  local beside_turns = math.min(cost + share.kept, share.limit)
+  if is_its_own and not share.has_debt then
+    return beside_turns
+  elseif share.is_contended then
+    return math.max(cost + share.others, beside_turns)
+  end
+  return math.max(math.min(cost + share.others, share.limit), beside_turns)
 end
 
 -- Returns how many of the units that are left of the limit the tenant may take.
@@ -447,13 +746,15 @@ function shares.of(share, left)
   if left == share.limit and not share.is_contended then
     return left
   end
-  return math.max(math.min(share.claim, left), left - share.others, 0)
+  local beside_turns = math.max(left - share.kept, 0)
+  local own = math.min(math.max(math.min(share.claim, left), left - share.others), beside_turns)
+  return math.max(own, math.min(shares.turn_of_now(share), left), 0)
 end
 
 -- Returns the text of a share.
 function shares.text(share)
   local mantissa, exponent = math.frexp(share.pace)
-  return string.format('%%%d %d %d %d %d %d %d %d %d %d|', share.limit, share.has_debt and 1 or 0, share.goes_ahead and 1 or 0, share.claim,
+  return string.format('%%%d %d %d %d %d %d %d %d %d %d %d %d %d|', share.limit, share.has_debt and 1 or 0, share.goes_ahead and 1 or 0, share.claim,
     share.portion, share.others, share.is_contended and 1 or 0, share.balance,
-    mantissa * 9007199254740992, exponent + 1947)
+    mantissa * 9007199254740992, exponent + 1947, share.turn, share.turn_after, share.kept)
 end

@@ -6,17 +6,18 @@
 //! All amounts are times in microseconds: that in which the shared limit grants so many units. Virtual time goes on by the real time
 //! divided by the weights of the tenants that accrue, so a tenant of weight w accrues w in each microsecond of virtual time. A tenant has
 //! a *tag*, the virtual time at which it has used its share, and a charge moves the tag on. What lies between the tag and the present is
-//! the tenant's *claim*, or its debt, which is of one request at most. A claim ends at the tenant's share of the burst, unless a request of
+//! the tenant's *claim*, or its debt, which is of one request, or of two if a turn has come early. A claim ends at the tenant's share of the burst, unless a request of
 //! the tenant waits for room. From then on the tenant does not accrue, and the others accrue faster.
 //!
 //! A request passes if the limit has room and its tenant claims its cost. It also passes if room is left beside the claims of the others, or
-//! if nothing of the limit is used and no other tenant waits. While all of that is so, the limit has room for all claims at once. So the
-//! wait that is told is the time in which the tenant accrues the cost, beside all that are active: no other request can take it. A tenant
-//! that is told a wait is active until then.
+//! if nothing of the limit is used and no other tenant waits. Some requests pass if the limit has room and their tenant has no debt: the
+//! first of a tenant that comes, and one of as many units as its tenant's share of the burst or more, since the claims of all would not fit
+//! into the burst.
 //!
-//! Some requests pass if the limit has room and their tenant has no debt: the first of a tenant that comes, and one of as many units as
-//! its tenant's share of the burst or more, or the next one of that tenant if it was refused. The claims of all would not fit into the
-//! burst, so another such request may take what a tenant was told to come for.
+//! A request that is refused has a [turn](super::turns), which is the wait that it is told, and any other request leaves what is kept for
+//! turns. A turn comes when the tenant has accrued the cost, beside all that are active; or, if the cost is its share of the burst or more, when
+//! it has paid its debt and accrued the part of the cost that the limit does not have. A request takes what its turn is for whatever others
+//! claim, and if that is more than its tenant claims, it is a debt.
 //!
 //! What the others claim is a sum that grows with the time. That a claim has ended, or that a tenant has lapsed, is found out when the
 //! tenant asks, and by a hand that visits all tenants in turn, a few with each request. Until then the sum may be too large: a request may
@@ -33,6 +34,8 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::hand::Hand;
+use super::times::{earlier, fraction, in_micros, later};
+use super::turns::{Need, Turns};
 use crate::algorithm::Algorithm;
 use crate::clock::Micros;
 use crate::policy::{Fair, MOST_TENANTS};
@@ -67,6 +70,7 @@ pub(in crate::store) struct Shares {
     tenants: Vec<Tenant>,
     places: HashMap<u64, usize, RandomState>,
     hand: Hand,
+    turns: Turns,
 }
 
 #[derive(Debug)]
@@ -83,8 +87,9 @@ struct Tenant {
     seen: Micros,
     /// Whether a request was refused for lack of room since the last one that passed.
     waits: bool,
-    /// Whether the last that was refused need not be claimed.
-    goes_ahead: bool,
+    /// The units of its turn, if it has one, and when it has it.
+    turn: u32,
+    turn_at: Micros,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +122,11 @@ pub(in crate::store) struct Share {
     pace: f64,
     /// The units of the whole limit.
     limit: u32,
+    /// The units of the tenant's turn, if it has one, and the time until then.
+    turn: u32,
+    turn_after: Micros,
+    /// The units that are kept for the turns of others.
+    kept: u32,
 }
 
 /// How many parts a microsecond has, in bits.
@@ -131,12 +141,12 @@ const LATEST: f64 = (1 << 30) as f64;
 /// The name of all tenants together that are not told apart.
 const OTHERS: u64 = 0;
 
-/// How many words come before those of the tenants, and how many a tenant is.
-const HEAD: usize = 6;
-const WORDS: usize = 6;
+/// A limit of fewer units keeps none for turns.
+const FEW: u32 = 10;
 
-/// What is larger, no rule writes: it would take 10^37 settlements of four billion units.
-const LARGEST: f64 = 1e60;
+/// How many words come before those of the tenants, and how many a tenant is.
+const HEAD: usize = 7;
+const WORDS: usize = 7;
 
 impl Share {
     /// The rule in Lua, for stores that run it where the state is.
@@ -155,6 +165,9 @@ impl Share {
             balance,
             mantissa,
             exponent,
+            turn,
+            turn_after,
+            kept,
         ] = words
         else {
             return None;
@@ -170,6 +183,9 @@ impl Share {
             pace: in_micros(Micros::new(mantissa))
                 * 2_f64.powi(i32::from(u16::try_from(exponent).ok()?) - BIAS),
             limit: limit.try_into().ok()?,
+            turn: turn.try_into().ok()?,
+            turn_after: Micros::new(turn_after),
+            kept: kept.try_into().ok()?,
         })
     }
 
@@ -185,6 +201,9 @@ impl Share {
             balance: Micros::ZERO,
             pace: 0.0,
             limit,
+            turn: 0,
+            turn_after: Micros::ZERO,
+            kept: 0,
         }
     }
 
@@ -195,13 +214,16 @@ impl Share {
 
     /// Returns the units that the limit needs to have, so that a request of this cost passes.
     pub(in crate::store) fn needs(&self, cost: u32) -> u32 {
+        if cost == 0 || cost > self.limit || cost <= self.turn_of_now() {
+            return cost;
+        }
         let is_its_own = cost <= self.claim || self.goes_ahead || cost > self.portion;
+        let beside_turns = cost.saturating_add(self.kept).min(self.limit);
         let beside_others = cost.saturating_add(self.others);
         match (is_its_own && !self.has_debt, self.is_contended) {
-            _ if cost == 0 || cost > self.limit => cost,
-            (true, _) => cost,
-            (false, true) => beside_others,
-            (false, false) => beside_others.min(self.limit),
+            (true, _) => beside_turns,
+            (false, true) => beside_others.max(beside_turns),
+            (false, false) => beside_others.min(self.limit).max(beside_turns),
         }
     }
 
@@ -211,16 +233,38 @@ impl Share {
             return left;
         }
         let beside_others = left.saturating_sub(self.others);
-        self.claim
-            .saturating_sub(taken)
-            .min(left)
-            .max(beside_others)
+        let claim = self.claim.saturating_sub(taken).min(left);
+        let beside_turns = left.saturating_sub(self.kept);
+        let of_turn = self.turn_of_now().min(left);
+        claim.max(beside_others).min(beside_turns).max(of_turn)
+    }
+
+    pub(super) fn turn_to(&mut self, turn: (u32, Micros)) {
+        (self.turn, self.turn_after) = turn;
+    }
+
+    /// Returns the units of the turn that the tenant has now.
+    fn turn_of_now(&self) -> u32 {
+        if self.turn_after == Micros::ZERO {
+            self.turn
+        } else {
+            0
+        }
     }
 
     /// Returns how long a refused request of this cost waits, if the limit has room for it after this time.
     pub(in crate::store) fn wait(&self, cost: u32, has_room_after: Micros) -> Micros {
-        let of_own = self.claims_after(cost);
+        let of_own = self.own_wait(cost);
         of_own.max(has_room_after).max(Micros::new(1))
+    }
+
+    /// Returns the time until the turn of a request of this cost, or until the tenant claims that much.
+    fn own_wait(&self, cost: u32) -> Micros {
+        if cost <= self.turn {
+            self.turn_after
+        } else {
+            self.claims_after(cost)
+        }
     }
 
     /// Returns the time after which the tenant claims this many units.
@@ -268,9 +312,11 @@ impl Shares {
         if words.is_empty() {
             return Some(Self::default());
         }
-        let (&[virtual_time, at, growing, still, hand, due], words) =
+        let (&[virtual_time, at, growing, still, hand, due, count], words) =
             words.split_first_chunk::<HEAD>()?;
-        let (each, rest) = words.as_chunks();
+        let count = usize::try_from(count).ok()?.checked_mul(WORDS)?;
+        let (words, turns) = words.split_at_checked(count)?;
+        let (each, _) = words.as_chunks();
         let tenants = each.iter().map(|words| Tenant::read(*words));
         let tenants = tenants.collect::<Option<Vec<_>>>()?;
         let places = tenants.iter().enumerate();
@@ -280,14 +326,16 @@ impl Shares {
             let those = tenants.iter().filter(move |it| it.standing == standing);
             those.map(|it| u64::from(it.weight)).sum()
         };
-        let is_possible = rest.is_empty()
-            // All that are not told apart are one more.
-            && (1..=MOST_TENANTS as usize + 1).contains(&tenants.len())
+        let at = Micros::new(at);
+        let given = tenants.iter().filter(|tenant| tenant.turn > 0).count();
+        let turns = Turns::read(turns, given)?;
+        // All that are not told apart are one more.
+        let is_possible = (1..=MOST_TENANTS as usize + 1).contains(&tenants.len())
             && places.len() == tenants.len();
         is_possible.then_some(())?;
         Some(Self {
             virtual_time: fraction(virtual_time)?,
-            at: Micros::new(at),
+            at,
             accruing: weights(Standing::Accruing),
             sated: weights(Standing::Sated),
             growing: fraction(growing)?,
@@ -299,13 +347,15 @@ impl Shares {
             },
             tenants,
             places,
+            turns,
         })
     }
 
-    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last and
-    /// the visits that are due; then for each tenant its name, a word whose first bytes are its weight, its standing, and whether it waits (1) and goes ahead (2),
-    /// when it has last asked, its tag, since when its claim is counted, and its part of the claims that have ended. Numbers with a
-    /// fraction are the bits of a binary64. No tenants are no words.
+    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last,
+    /// the visits that are due, and how many tenants there are; then for each tenant its name, a word of its weight, its standing, whether it
+    /// waits and, in the last four bytes, the units of its turn, the moment of its turn, when it has last asked, its tag, since when its claim
+    /// is counted, and its part of the claims that have ended; then the [turns](Turns::words). Numbers with a fraction are the bits of a
+    /// binary64. No tenants are no words.
     pub(in crate::store) fn words(&self) -> Vec<u64> {
         if self.tenants.is_empty() {
             return Vec::new();
@@ -317,9 +367,13 @@ impl Shares {
             self.still.to_bits(),
             self.hand.place as u64,
             self.hand.due.to_bits(),
+            self.tenants.len() as u64,
         ];
         let each = self.tenants.iter().flat_map(Tenant::words);
-        head.into_iter().chain(each).collect()
+        head.into_iter()
+            .chain(each)
+            .chain(self.turns.words())
+            .collect()
     }
 
     /// Returns when nothing would change any more if all tenants were forgotten, if none asks again.
@@ -346,11 +400,8 @@ impl Shares {
 
     /// Returns the time until the last moment at which a tenant was told to come.
     fn longest_wait(&self) -> Micros {
-        let waits = self
-            .tenants
-            .iter()
-            .map(|it| it.seen.saturating_sub(self.at));
-        waits.max().unwrap_or_default()
+        let told = self.tenants.iter().map(|it| it.seen.max(it.turn_at));
+        told.max().unwrap_or_default().saturating_sub(self.at)
     }
 
     /// Returns what a request of this tenant may take, which is active from now on, and the place of the tenant until another one asks.
@@ -365,8 +416,7 @@ impl Shares {
         let is_new = self.rouse(place, weight, scale);
         let times = (self.virtual_time, self.growing);
         let tenant = &self.tenants[place];
-        let goes_ahead = is_new || tenant.goes_ahead;
-        let share = self.share_of((Some(tenant), goes_ahead), times, scale);
+        let share = self.share_of((Some(tenant), is_new), times, (now, &self.turns), scale);
         (place, share)
     }
 
@@ -374,19 +424,30 @@ impl Shares {
     pub(in crate::store) fn look(&self, name: u64, now: Micros, scale: &Scale) -> Share {
         let passed = in_micros(now.saturating_sub(self.at));
         let tenant = self.place_of(name).map(|place| &self.tenants[place]);
-        let goes_ahead = tenant.is_none_or(|it| it.standing == Standing::Lapsed || it.goes_ahead);
-        self.share_of((tenant, goes_ahead), self.after(passed), scale)
+        let goes_ahead = tenant.is_none_or(|it| it.standing == Standing::Lapsed);
+        let mut turns = self.turns.clone();
+        turns.pass(passed);
+        let turns = (now, &turns);
+        self.share_of((tenant, goes_ahead), self.after(passed), turns, scale)
     }
 
     /// Charges a request that has passed, of the tenant at this place.
     pub(in crate::store) fn charge(&mut self, place: usize, cost: u32, scale: &Scale) {
+        let tenant = &mut self.tenants[place];
+        let had_turn = tenant.turn > 0 && tenant.turn_at <= self.at;
+        if had_turn && cost < tenant.turn {
+            // The rest is for other requests of the tenant.
+            tenant.turn -= cost;
+            self.turns.take(scale.time_of(cost));
+        } else {
+            self.end_turn(place, scale);
+        }
         self.stop_waiting(place);
         let (time, most) = (scale.time_of(cost), self.most(place, scale));
         let is_below_share = cost <= self.portion(self.tenants[place].weight.into(), scale);
         self.change(place, |tenant, virtual_time| {
-            tenant.goes_ahead = false;
             // What nobody claims is not held against the tenant that takes it.
-            if tenant.debt(virtual_time) == 0.0 {
+            if had_turn || tenant.debt(virtual_time) == 0.0 {
                 let weight = f64::from(tenant.weight);
                 // A claim that has grown while a request waited was for that request. What is left is the rest of the share of the burst; after a
                 // request that is as large, a whole one.
@@ -402,22 +463,102 @@ impl Shares {
         self.stop_waiting(place);
     }
 
-    /// Notes that the limit had no room for a request of the tenant at this place, which is active until it has accrued the cost.
+    /// Notes that the limit, which is whole again after this time, had no room for a request of the tenant at this place, and gives it a
+    /// turn. The tenant is active until then, if it asks for less than its share of the burst.
     pub(in crate::store) fn refuse(
         &mut self,
-        (place, share): (usize, Share),
-        cost: u32,
+        (place, share): (usize, &mut Share),
+        (cost, whole_after): (u32, Micros),
         scale: &Scale,
     ) {
         let tenant = &mut self.tenants[place];
-        if cost <= scale.limit && !share.has_debt {
+        if !share.has_debt {
             self.waiting += usize::from(!tenant.waits);
             tenant.waits = true;
         }
-        tenant.goes_ahead = cost > share.portion;
-        if !tenant.goes_ahead {
-            let told = self.at.saturating_add(share.claims_after(cost));
+        // Who is alone has no turn: nobody else could take the room.
+        let is_alone = share.pace == 0.0 && self.turns.are_none();
+        let has_turn = cost <= tenant.turn && self.at < tenant.turn_at;
+        if !is_alone && !has_turn {
+            self.end_turn(place, scale);
+            let there = scale.fill() - in_micros(whole_after);
+            self.give_turn((place, share), (cost, there), scale);
+        }
+        share.turn_to(self.turn(place));
+        let tenant = &mut self.tenants[place];
+        if cost <= share.portion {
+            let told = self.at.saturating_add(share.own_wait(cost));
             tenant.seen = tenant.seen.max(told);
+        }
+    }
+
+    fn give_turn(
+        &mut self,
+        (place, share): (usize, &Share),
+        (cost, there): (u32, f64),
+        scale: &Scale,
+    ) {
+        let (unit, accrues) = (scale.time_of(1), share.pace * f64::from(cost));
+        let balance = in_micros(share.balance);
+        let (wait, claimed) = if cost <= share.portion {
+            let claims = !share.has_debt && share.pace > 0.0;
+            let claimed = if claims {
+                balance / share.pace * unit
+            } else {
+                0.0
+            };
+            (in_micros(share.claims_after(cost)), claimed)
+        } else {
+            // What the burst cannot hold is granted in advance, as far as the limit has room.
+            let free = ((there - self.turns.kept()) / scale.fill()).clamp(0.0, 1.0);
+            let balance = if share.has_debt { balance } else { -balance };
+            (((1.0 - free) * accrues + balance).max(1.0), 0.0)
+        };
+        // A debt that is larger than requests are may not make the row of turns as long.
+        if wait > 10.0 * accrues && !self.turns.reach(wait) {
+            return;
+        }
+        let tenant = &mut self.tenants[place];
+        tenant.turn = cost;
+        let after = self.turns.give(Need {
+            cost: scale.time_of(cost),
+            due: wait,
+            there,
+            claimed,
+            narrow: scale.fill() / 4.0,
+        });
+        tenant.turn_at = self.at.saturating_add(after);
+    }
+
+    /// Returns the units of the turn of a tenant, and the time until then.
+    pub(super) fn turn(&self, place: usize) -> (u32, Micros) {
+        let tenant = &self.tenants[place];
+        (tenant.turn, tenant.turn_at.saturating_sub(self.at))
+    }
+
+    /// Returns whether a tenant has not taken its turn in time.
+    fn is_too_late(&self, tenant: &Tenant, now: Micros, scale: &Scale) -> bool {
+        if tenant.turn == 0 || now <= tenant.turn_at {
+            return false;
+        }
+        let late = in_micros(now.saturating_sub(tenant.turn_at));
+        let is_small = tenant.turn <= self.portion(tenant.weight.into(), scale);
+        // The burst holds what is below the shares for as long as tenants count.
+        let lasts = if is_small {
+            f64::MAX
+        } else {
+            scale.fill() / 4.0
+        };
+        late > lasts.min(in_micros(scale.active_for))
+    }
+
+    /// Ends the turn of a tenant, if it has one.
+    fn end_turn(&mut self, place: usize, scale: &Scale) {
+        let tenant = &mut self.tenants[place];
+        if tenant.turn > 0 {
+            let after = tenant.turn_at.saturating_sub(self.at);
+            self.turns.end(scale.time_of(tenant.turn), after);
+            (tenant.turn, tenant.turn_at) = (0, Micros::ZERO);
         }
     }
 
@@ -481,6 +622,7 @@ impl Shares {
         &self,
         (tenant, goes_ahead): (Option<&Tenant>, bool),
         (virtual_time, growing): (f64, f64),
+        (now, turns): (Micros, &Turns),
         scale: &Scale,
     ) -> Share {
         let debt = tenant.map_or(0.0, |tenant| tenant.debt(virtual_time));
@@ -492,6 +634,9 @@ impl Shares {
         let (active, unit) = (self.active().max(weight), scale.time_of(1));
         let portion = self.portion(weight, scale);
         let others = rounded_up(others / unit);
+        let turn = tenant.filter(|tenant| !self.is_too_late(tenant, now, scale));
+        let turn = turn.map_or(0, |tenant| tenant.turn);
+        let turn_after = tenant.map_or(Micros::ZERO, |tenant| tenant.turn_at.saturating_sub(now));
         let is_alone =
             others == 0 && self.accruing == accruing.map_or(0, |tenant| tenant.weight.into());
         // What it can have of the limit, it claims.
@@ -519,6 +664,21 @@ impl Shares {
             },
             pace: unit * of_weight,
             limit: scale.limit,
+            turn,
+            turn_after,
+            kept: if turns.kept() > 0.0 {
+                let kept = turns.kept_beside(scale.time_of(turn), turn_after);
+                // At most a half of the limit, so that turns which nobody takes leave room; if it holds few units, those that ask need all. What is
+                // rounded is not a unit more.
+                let most = if scale.limit < FEW {
+                    0
+                } else {
+                    scale.limit / 2
+                };
+                rounded_up(kept / unit - 1e-6).min(most)
+            } else {
+                0
+            },
         }
     }
 
@@ -558,6 +718,8 @@ impl Shares {
         }
         let passed = in_micros(now.saturating_sub(self.at));
         self.at = now;
+        self.turns.count_in(scale.time_of(1));
+        self.turns.pass(passed);
         (self.virtual_time, self.growing) = self.after(passed);
         if self.virtual_time > LATEST {
             self.begin_anew();
@@ -575,6 +737,7 @@ impl Shares {
         let by = self.at.saturating_sub(now);
         for tenant in &mut self.tenants {
             tenant.seen = tenant.seen.saturating_sub(by);
+            tenant.turn_at = tenant.turn_at.saturating_sub(by);
         }
         self.at = now;
     }
@@ -612,7 +775,8 @@ impl Shares {
             still: 0.0,
             seen: Micros::ZERO,
             waits: false,
-            goes_ahead: false,
+            turn: 0,
+            turn_at: Micros::ZERO,
         });
         self.places.insert(name, place);
         place
@@ -648,11 +812,15 @@ impl Shares {
         is_new
     }
 
-    /// Visits a tenant, and forgets it if it has lapsed and has no debt.
+    /// Visits a tenant, and forgets it if it has lapsed and has neither a debt nor a turn. A turn does not keep the place from one that asks.
     fn visit(&mut self, place: usize, scale: &Scale) {
         self.visit_known(place, scale);
         let tenant = &self.tenants[place];
-        if tenant.standing == Standing::Lapsed && tenant.debt(self.virtual_time) == 0.0 {
+        let keeps_turn = tenant.turn > 0 && self.tenants.len() < scale.tenants;
+        let is_gone = tenant.standing == Standing::Lapsed && !keeps_turn;
+        if is_gone && tenant.debt(self.virtual_time) == 0.0 {
+            self.end_turn(place, scale);
+            let tenant = &self.tenants[place];
             self.places.remove(&tenant.name);
             self.tenants.swap_remove(place);
             if self.tenants.len() < self.tenants.capacity() / 8 {
@@ -665,8 +833,11 @@ impl Shares {
         }
     }
 
-    /// Finds out whether a tenant has lapsed, and whether its claim has ended.
+    /// Finds out whether a tenant has lapsed, and whether its claim or its turn has ended.
     fn visit_known(&mut self, place: usize, scale: &Scale) {
+        if self.is_too_late(&self.tenants[place], self.at, scale) {
+            self.end_turn(place, scale);
+        }
         let most = self.most(place, scale);
         self.count_out(place);
         let virtual_time = self.virtual_time;
@@ -766,8 +937,8 @@ impl Shares {
 }
 
 impl Tenant {
-    fn read([name, traits, seen, tag, since, still]: [u64; WORDS]) -> Option<Self> {
-        let [weight, standing, waits, 0, 0, 0, 0, 0] = traits.to_be_bytes() else {
+    fn read([name, traits, turn_at, seen, tag, since, still]: [u64; WORDS]) -> Option<Self> {
+        let [weight, standing, waits @ 0..=1, 0, turn @ ..] = traits.to_be_bytes() else {
             return None;
         };
         Some(Self {
@@ -783,8 +954,9 @@ impl Tenant {
             since: fraction(since)?,
             still: fraction(still)?,
             seen: Micros::new(seen),
-            waits: waits & 1 != 0,
-            goes_ahead: waits & 2 != 0,
+            waits: waits != 0,
+            turn: u32::from_be_bytes(turn),
+            turn_at: Micros::new(turn_at),
         })
     }
 
@@ -795,11 +967,12 @@ impl Tenant {
             Standing::Sated => 2,
         };
         let weight = u8::try_from(self.weight).unwrap_or(u8::MAX);
-        let waits = u8::from(self.waits) | u8::from(self.goes_ahead) << 1;
-        let traits = [weight, standing, waits, 0, 0, 0, 0, 0];
+        let [a, b, c, d] = self.turn.to_be_bytes();
+        let traits = [weight, standing, self.waits.into(), 0, a, b, c, d];
         [
             self.name,
             u64::from_be_bytes(traits),
+            self.turn_at.get(),
             self.seen.get(),
             self.tag.to_bits(),
             self.since.to_bits(),
@@ -824,31 +997,6 @@ impl Tenant {
         }
         (virtual_time - self.since) * f64::from(self.weight)
     }
-}
-
-/// Reads a number with a fraction.
-pub(super) fn fraction(bits: u64) -> Option<f64> {
-    let number = f64::from_bits(bits);
-    // A comparison with what is no number is false.
-    (number.abs() <= LARGEST).then_some(number)
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a time of so many years is rounded"
-)]
-fn in_micros(time: Micros) -> f64 {
-    time.get() as f64
-}
-
-/// Returns a time after which so much has passed, and no more.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a time that is too long is cut"
-)]
-fn earlier(time: f64) -> Micros {
-    Micros::new(time as u64)
 }
 
 /// Returns a time in [parts](PARTS) of a microsecond.
@@ -887,20 +1035,6 @@ fn rounded_up(number: f64) -> u32 {
 )]
 fn rounded_down(number: f64) -> u32 {
     number as u32
-}
-
-/// Returns a wait after which this time has passed, however it was rounded.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a time that is too long is cut"
-)]
-fn later(time: f64) -> Micros {
-    if time > 0.0 {
-        Micros::new(time.ceil() as u64).saturating_add(Micros::new(1))
-    } else {
-        Micros::ZERO
-    }
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ impl Part {
             if let Some(others) = &mut others {
                 let ending = match (is_charged, is_refused) {
                     (true, _) => Ending::Passed,
-                    (false, true) => Ending::Refused,
+                    (false, true) => Ending::Refused(outcome.reset_micros()),
                     (false, false) => Ending::Elsewhere,
                 };
                 others.keep(&mut items[self.item], ending, self.cost);

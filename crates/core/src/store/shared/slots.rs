@@ -264,7 +264,7 @@ impl Asked {
             let scale = &division.scale;
             match ending {
                 Ending::Passed => holders.take(place, cost, scale),
-                Ending::Refused => holders.refuse((place, share), cost, scale),
+                Ending::Refused(_) => holders.refuse((place, share), cost, scale),
                 Ending::Elsewhere => holders.pass_by(place, scale),
             }
         }
@@ -347,7 +347,7 @@ mod tests {
         let (mut item, now) = (Item::default(), Micros::new(1_000_000));
         item.put(3, &[5, 3, 1_500_000, 7], Micros::new(1_500_000));
         let mut asked = holding(8).ask(&item, now, 1, false);
-        asked.keep(&mut item, Ending::Refused, 1);
+        asked.keep(&mut item, Ending::Refused(Micros::ZERO), 1);
         let needs = |tenant| holding(tenant).ask(&item, now, 1, false).needs(1);
         assert_eq!(
             [needs(7), needs(8)],

@@ -100,12 +100,12 @@ impl Tenants {
     pub(super) fn keep(&mut self, item: &mut Item, ending: Ending, cost: u32) {
         let is_too_large = self.share.is_below(cost);
         let ending = match ending {
-            Ending::Refused if is_too_large => Ending::Elsewhere,
+            Ending::Refused(_) if is_too_large => Ending::Elsewhere,
             ending => ending,
         };
         if let Some(place) = self.place {
             let scale = &self.division.scale;
-            let asked = (place, self.share);
+            let asked = (place, &mut self.share);
             self.shares.conclude(asked, ending, cost, scale);
             self.division.keep(item, &self.shares);
         }

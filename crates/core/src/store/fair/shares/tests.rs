@@ -4,6 +4,7 @@ use super::*;
 use crate::algorithm::TokenBucket;
 use crate::decision::Outcomes;
 use crate::key::IntoKey;
+use crate::store::fair::times::LARGEST;
 use crate::store::{Amendment, Charge, Taken};
 
 fn scale() -> Scale {
@@ -17,8 +18,8 @@ fn shares() -> Shares {
         let (place, _) = shares.ask((name, 4), Micros::new(at), &scale);
         shares.charge(place, 2, &scale);
     }
-    let share = shares.look(7, Micros::new(1_500_000), &scale);
-    shares.refuse((0, share), 1, &scale);
+    let mut share = shares.look(7, Micros::new(1_500_000), &scale);
+    shares.refuse((0, &mut share), (1, Micros::ZERO), &scale);
     shares
 }
 
@@ -72,11 +73,13 @@ fn the_words_stay_the_same_from_version_to_version() {
             bits(0.0),
             0,
             bits(0.0),
+            2,
         ][..],
-        &[7, 0x0401_0100_0000_0000, 1_500_000],
+        &[7, 0x0401_0100_0000_0001, 1_500_000, 1_500_000],
         &[bits(1_050_000.0), bits(1_050_000.0), bits(0.0)],
-        &[8, 0x0401_0000_0000_0000, 1_500_000],
+        &[8, 0x0401_0000_0000_0000, 0, 1_500_000],
         &[bits(1_175_000.0), bits(1_125_000.0), bits(0.0)],
+        &[bits(100_000.0), bits(0.0), bits(25_000.0), bits(100_000.0)],
     ];
     let shares = shares();
     assert_eq!(shares.words(), words.concat());
@@ -91,9 +94,9 @@ fn the_words_stay_the_same_from_version_to_version() {
 #[test]
 fn words_that_no_rule_writes_are_not_read() {
     let words = shares().words();
-    let one = HEAD + WORDS;
+    let (one, turns) = (HEAD + WORDS, HEAD + 2 * WORDS);
     for len in 1..words.len() {
-        assert_eq!(Shares::read(&words[..len]).is_some(), len == one, "{len}");
+        assert!(Shares::read(&words[..len]).is_none(), "{len}");
     }
     let not_a_number = f64::NAN.to_bits();
     for (at, word) in [
@@ -102,9 +105,20 @@ fn words_that_no_rule_writes_are_not_read() {
         (5, f64::MAX.to_bits()),
         (HEAD + 1, 0x0001_0000_0000_0000),
         (HEAD + 1, 0x0403_0000_0000_0000),
-        (HEAD + 1, 0x0401_0000_0000_0001),
-        (HEAD + 3, not_a_number),
+        (HEAD + 1, 0x0401_0200_0000_0001),
+        (HEAD + 1, 0x0401_0001_0000_0001),
+        (HEAD + 4, not_a_number),
         (HEAD + WORDS, 7),
+        // The tenants are fewer, and nobody has a turn.
+        (HEAD - 1, 1),
+        (HEAD - 1, u64::MAX),
+        (HEAD + 1, 0x0401_0000_0000_0000),
+        // The first slot is over, has not begun, or is too narrow; less is kept than nothing.
+        (turns, 0),
+        (turns + 1, 25_001_f64.to_bits()),
+        (turns + 1, (-1.0_f64).to_bits()),
+        (turns + 2, 0.5_f64.to_bits()),
+        (turns + 3, (-1.0_f64).to_bits()),
     ] {
         let mut words = words.clone();
         words[at] = word;
@@ -113,10 +127,17 @@ fn words_that_no_rule_writes_are_not_read() {
     let mut many = words[..HEAD].to_vec();
     for name in 0..u64::from(MOST_TENANTS) + 2 {
         many.push(name);
-        many.extend(&words[HEAD + 1..one]);
+        many.extend(&words[one + 1..turns]);
     }
+    many[HEAD - 1] = u64::from(MOST_TENANTS) + 2;
     assert!(Shares::read(&many).is_none());
+    many[HEAD - 1] -= 1;
     assert!(Shares::read(&many[..many.len() - WORDS]).is_some());
+    // More is booked than slots there are, or less than nothing, or more than a slot is long.
+    let (less, more) = ((-1.0_f64).to_bits(), 50_000_f64.to_bits());
+    for booked in [&[0; 65][..], &[less], &[more], &[not_a_number]] {
+        assert!(Shares::read(&[&words[..], booked].concat()).is_none());
+    }
 }
 
 #[test]
@@ -131,20 +152,23 @@ fn the_largest_numbers_that_are_read_break_nothing() {
             0x6400_0000_0000_0000,
             0x6401_0100_0000_0000,
             0x6402_0000_0000_0000,
+            0x6401_0100_FFFF_FFFF,
         ] {
-            let head = [virtual_time, u64::MAX, tag, since, u64::MAX, tag];
-            let each = [1, 2].map(|name| [name, traits, u64::MAX, tag, since, tag]);
-            let words = [&head[..], each.as_flattened()].concat();
+            let head = [virtual_time, u64::MAX, tag, since, u64::MAX, tag, 2];
+            let each = [1, 2].map(|name| [name, traits, u64::MAX, u64::MAX, tag, since, tag]);
+            let turns = [LARGEST, 1.0, 1.0, LARGEST, 1.5, 1.0].map(f64::to_bits);
+            let turns = if traits & 1 == 0 { &[][..] } else { &turns };
+            let words = [&head[..], each.as_flattened(), turns].concat();
             for now in [0, 1 << 53, u64::MAX].map(Micros::new) {
                 let mut shares = Shares::read(&words).unwrap();
                 let _ = (shares.look(1, now, &scale), shares.lapse_at(&scale));
                 shares.use_up((1, 100), u32::MAX, now, &scale);
                 shares.give_back(2, u32::MAX, now, &scale);
                 shares.forgive(1, now, &scale);
-                let (place, share) = shares.ask((3, 1), now, &scale);
+                let (place, mut share) = shares.ask((3, 1), now, &scale);
                 let _ = share.wait(1, Micros::ZERO);
                 shares.charge(place, 1, &scale);
-                shares.refuse((place, share), 1, &scale);
+                shares.refuse((place, &mut share), (1, Micros::ZERO), &scale);
                 shares.pass_by(place);
             }
         }

@@ -17,6 +17,8 @@ impl<'a> Decision<'a> {
         part: Part<'a>,
     ) {
         self.seats.push((self.parts.len(), seat));
+        // The turn of a refused request depends on what the limit has.
+        self.wanted = self.wanted.with_refusals();
         self.add(Part {
             blockable: tenant,
             ..part
@@ -49,16 +51,16 @@ impl<'a> Decision<'a> {
         let denying: SmallVec<[usize; 8]> = denying.map(|(place, _)| place).collect();
         if self.purpose.writes() {
             for (place, seat) in &mut self.seats {
-                let part = &self.parts[*place];
+                let part = &mut self.parts[*place];
                 let is_refused = part.is_refused() && denying.iter().all(|it| it == place);
                 let ending = if allowed && part.charges() {
                     Ending::Passed
                 } else if is_refused {
-                    Ending::Refused
+                    Ending::Refused(outcomes.whole_after(part.policy))
                 } else {
                     Ending::Elsewhere
                 };
-                seat.conclude(ending, part.probe.cost);
+                part.share = seat.conclude(ending, part.probe.cost).or(part.share);
             }
         }
         outcomes.change_each(|policy, outcome| {

@@ -28,9 +28,10 @@ impl MemoryBackend {
         let mut seat = division.seat(probe.fingerprint, (tenant, charge.weight));
         if cost > 0 && opened.limit.is_none() && !opened.blocks.are_any() {
             let now = self.clock().now();
-            let share = seat.ask(now);
+            let mut share = seat.ask(now);
             let sink = &mut OutcomeSink {
-                wanted,
+                // The turn of a refused request depends on what the limit has.
+                wanted: wanted.with_refusals(),
                 policy,
                 outcomes,
             };
@@ -42,9 +43,9 @@ impl MemoryBackend {
                 } else if share.is_below(cost) {
                     Ending::Elsewhere
                 } else {
-                    Ending::Refused
+                    Ending::Refused(outcomes.whole_after(policy))
                 };
-                seat.conclude(ending, cost);
+                share = seat.conclude(ending, cost).unwrap_or(share);
                 let taken = if allowed { cost } else { 0 };
                 outcomes.change_each(|_, outcome| share.tell(outcome, (cost, taken)));
                 return allowed;

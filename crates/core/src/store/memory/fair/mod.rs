@@ -221,13 +221,12 @@ impl Seat<'_> {
         TenantShare::beside_each(self.weight, weights.into_iter().flatten())
     }
 
-    /// Follows the end of a request.
-    pub(super) fn conclude(&mut self, ending: Ending, cost: u32) {
-        let (asked, scale) = (self.asked, self.scale);
-        let (Some(asked), Some(shares)) = (asked, self.shares()) else {
-            return;
-        };
-        shares.conclude(asked, ending, cost, &scale);
+    /// Follows the end of a request. Returns what its tenant may take now.
+    pub(super) fn conclude(&mut self, ending: Ending, cost: u32) -> Option<Share> {
+        let ((place, mut share), scale) = (self.asked?, self.scale);
+        self.shares()?
+            .conclude((place, &mut share), ending, cost, &scale);
+        Some(share)
     }
 
     fn shares(&mut self) -> Option<&mut Shares> {
