@@ -139,8 +139,8 @@ local function opened(place, key)
       charge.share, charge.tenant = shares.ask(charge.tenants, field, weight, now)
     else
       charge.share = shares.look(charge.tenants, field, now)
+      charge.told = shares.text(charge.share)
     end
-    charge.told = shares.text(charge.share)
   end
   local home = {key = KEYS[key + 2]}
   home.state, home.marks, home.text, home.changed, charge.blocked = open(policy, home.key, now, true)

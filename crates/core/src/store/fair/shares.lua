@@ -17,6 +17,8 @@ local FEW = 10
 local SLOTS = 64
 -- The least that a slot is long.
 local NARROWEST = 1
+-- The least that a unit takes.
+local SHORTEST = 1e-10
 -- What is larger, no rule writes.
 local LARGEST = 1e60
 
@@ -64,7 +66,7 @@ function shares.read_turns(key, text)
     return {given = 0, unit = 0, begun = 0, kept = 0, booked = {}}
   end
   local given, unit, begun, width, kept = unpack(numbers, 1, 5)
-  local is_possible = #numbers >= 5 and #numbers <= 5 + SLOTS and given >= 1 and unit > 0 and unit <= LARGEST
+  local is_possible = #numbers >= 5 and #numbers <= 5 + SLOTS and given >= 1 and unit >= SHORTEST and unit <= LARGEST
     and width >= NARROWEST and width <= LARGEST and begun >= 0 and begun <= width and kept >= 0 and kept <= LARGEST
   for index = 6, #numbers do
     is_possible = is_possible and numbers[index] >= 0 and numbers[index] <= 1.5 * width

@@ -6,7 +6,8 @@
 //! All amounts are times in microseconds: that in which the shared limit grants so many units. Virtual time goes on by the real time
 //! divided by the weights of the tenants that accrue, so a tenant of weight w accrues w in each microsecond of virtual time. A tenant has
 //! a *tag*, the virtual time at which it has used its share, and a charge moves the tag on. What lies between the tag and the present is
-//! the tenant's *claim*, or its debt, which is of one request, or of two if a turn has come early. A claim ends at the tenant's share of the burst, unless a request of
+//! the tenant's *claim*, or its debt, which is of one request, or of two if a turn has come
+//! early. A claim ends at the tenant's share of the burst, unless a request of
 //! the tenant waits for room. From then on the tenant does not accrue, and the others accrue faster.
 //!
 //! A request passes if the limit has room and its tenant claims its cost. It also passes if room is left beside the claims of the others, or

@@ -23,6 +23,9 @@ const SLOTS: usize = 64;
 /// The least that a slot is long.
 const NARROWEST: f64 = 1.0;
 
+/// The least that a unit takes: a limit has fewer than 2^32, and takes a microsecond or more.
+const SHORTEST: f64 = 1e-10;
+
 /// How many words come before those of the slots.
 const HEAD: usize = 4;
 
@@ -95,7 +98,7 @@ impl Turns {
         // What is rounded is far from a half.
         let can_be_booked = 0.0..=1.5 * width;
         let is_possible = given > 0
-            && unit > 0.0
+            && unit >= SHORTEST
             && width >= NARROWEST
             && (0.0..=width).contains(&begun)
             && kept >= 0.0
@@ -111,8 +114,8 @@ impl Turns {
         })
     }
 
-    /// Returns them as words: the time of a unit, how long ago the first slot began, how long a slot is, what is kept, and what is booked in each slot, all as the
-    /// bits of a binary64. No turns are no words.
+    /// Returns them as words: the time of a unit, how long ago the first slot began, how long a slot is, what is kept, and what is booked in
+    /// each slot, all as the bits of a binary64. No turns are no words.
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
         let head = [self.unit, self.begun, self.width, self.kept].into_iter();
         let head = head.filter(|_| !self.are_none());

@@ -115,6 +115,7 @@ fn words_that_no_rule_writes_are_not_read() {
         (HEAD + 1, 0x0401_0000_0000_0000),
         // The first slot is over, has not begun, or is too narrow; less is kept than nothing.
         (turns, 0),
+        (turns, 1e-300_f64.to_bits()),
         (turns + 1, 25_001_f64.to_bits()),
         (turns + 1, (-1.0_f64).to_bits()),
         (turns + 2, 0.5_f64.to_bits()),
@@ -156,7 +157,8 @@ fn the_largest_numbers_that_are_read_break_nothing() {
         ] {
             let head = [virtual_time, u64::MAX, tag, since, u64::MAX, tag, 2];
             let each = [1, 2].map(|name| [name, traits, u64::MAX, u64::MAX, tag, since, tag]);
-            let turns = [LARGEST, 1.0, 1.0, LARGEST, 1.5, 1.0].map(f64::to_bits);
+            let unit = if virtual_time == 0 { 1e-10 } else { LARGEST };
+            let turns = [unit, 1.0, 1.0, LARGEST, 1.5, 1.0].map(f64::to_bits);
             let turns = if traits & 1 == 0 { &[][..] } else { &turns };
             let words = [&head[..], each.as_flattened(), turns].concat();
             for now in [0, 1 << 53, u64::MAX].map(Micros::new) {
