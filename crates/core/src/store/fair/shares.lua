@@ -2,21 +2,22 @@
 -- its own tenant and a few others:
 -- - `.`: the latest moment; by how much the server's clock is behind it, having stepped back; how many tenants there are; the next
 --   to visit; how many wait; the weights that accrue, and those that do not; virtual time; the claims of both; the visits that are
---   due; the last tag; the last moment at which a tenant was told to come. Numbers with a fraction have all their digits.
+--   due; the last tag; the last moment at which a tenant was told to come; how many
+--   turns are large. Numbers with a fraction have all their digits.
 -- - `~`, while requests have turns: how many; the time of a unit; how long ago the first slot began; how long each slot is; what is kept; and what is booked in each.
 -- - `=` and a name: the place of this tenant. `*` is the place of all that are not told apart.
--- - `#` and a place: the tenant there: weight, standing, whether it waits, the units of its turn and when it has it,
+-- - `#` and a place: the tenant there: weight, standing, whether it waits, the units of its turn, when it has it and whether it was given for more than a quarter of the limit,
 --   when it has last asked, tag, since, still, and its field.
 local shares = {}
 local ACCRUING, SATED, LAPSED = 1, 2, 0
 -- The virtual time that is counted to.
 local LATEST = 1073741824
--- A limit of fewer units keeps none for turns.
-local FEW = 10
 -- How many slots the turns have.
 local SLOTS = 64
 -- The least that a slot is long.
 local NARROWEST = 1
+-- What is granted between a turn and the request that comes for it.
+local ROUNDED = 3
 -- The least that a unit takes.
 local SHORTEST = 1e-10
 -- What is larger, no rule writes.
@@ -32,7 +33,7 @@ function shares.load(key, scale, own)
   local texts = redis.call('HMGET', key, '.', own, '*', '~')
   local it = {
     key = key, scale = scale, at = 0, behind = 0, count = 0, hand = 1, waiting = 0, accruing = 0, sated = 0, virtual = 0,
-    growing = 0, still = 0, due = 0, furthest = 0, told = 0, tenants = {}, changed = {}, places = {}, gone = {},
+    growing = 0, still = 0, due = 0, furthest = 0, told = 0, large = 0, tenants = {}, changed = {}, places = {}, gone = {},
   }
   it.places[own], it.places['*'] = texts[2] and texts[2] + 0 or false, texts[3] and texts[3] + 0 or false
   if texts[1] then
@@ -40,11 +41,11 @@ function shares.load(key, scale, own)
     for number in string.gmatch(texts[1], '%S+') do
       numbers[#numbers + 1] = number + 0
     end
-    if #numbers ~= 13 then
+    if #numbers ~= 14 then
       shares.failed(key)
     end
     it.at, it.behind, it.count, it.hand, it.waiting, it.accruing, it.sated = unpack(numbers, 1, 7)
-    it.virtual, it.growing, it.still, it.due, it.furthest, it.told = unpack(numbers, 8, 13)
+    it.virtual, it.growing, it.still, it.due, it.furthest, it.told, it.large = unpack(numbers, 8, 14)
     -- No more tenants than this are ever told apart, and all others are one.
     if not (it.count <= 1025 and it.due <= it.count) then
       shares.failed(key)
@@ -89,14 +90,14 @@ function shares.read(it, places)
     return
   end
   for index, text in ipairs(redis.call('HMGET', it.key, unpack(fields))) do
-    local pattern = '^(%d+) (%d) (%d) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) (.+)$'
-    local weight, standing, waits, turn, turn_at, seen, tag, since, still, field = string.match(text or '', pattern)
+    local pattern = '^(%d+) (%d) (%d) (%d+) (%d+) (%d) (%d+) (%S+) (%S+) (%S+) (.+)$'
+    local weight, standing, waits, turn, turn_at, is_large, seen, tag, since, still, field = string.match(text or '', pattern)
     if not weight then
       shares.failed(it.key)
     end
     it.tenants[of[index]] = {
       weight = weight + 0, standing = standing + 0, waits = waits == '1', seen = seen + 0, tag = tag + 0,
-      since = since + 0, still = still + 0, field = field, turn = turn + 0, turn_at = turn_at + 0,
+      since = since + 0, still = still + 0, field = field, turn = turn + 0, turn_at = turn_at + 0, is_large = is_large == '1',
     }
   end
 end
@@ -113,8 +114,8 @@ end
 -- Writes what has changed. It lasts until it would make no difference if all tenants were forgotten.
 function shares.save(it, shortest)
   local words = {
-    'HSET', it.key, '.', string.format('%d %d %d %d %d %d %d %.17g %.17g %.17g %.17g %.17g %d', it.at, it.behind, it.count, it.hand,
-      it.waiting, it.accruing, it.sated, it.virtual, it.growing, it.still, it.due, it.furthest, it.told),
+    'HSET', it.key, '.', string.format('%d %d %d %d %d %d %d %.17g %.17g %.17g %.17g %.17g %d %d', it.at, it.behind, it.count, it.hand,
+      it.waiting, it.accruing, it.sated, it.virtual, it.growing, it.still, it.due, it.furthest, it.told, it.large),
   }
   if it.turns.given > 0 then
     words[#words + 1], words[#words + 2] = '~', shares.text_of_turns(it.turns)
@@ -125,8 +126,8 @@ function shares.save(it, shortest)
     if place <= it.count then
       local tenant = it.tenants[place]
       words[#words + 1] = '#' .. place
-      words[#words + 1] = string.format('%d %d %d %d %d %d %.17g %.17g %.17g %s', tenant.weight, tenant.standing,
-        tenant.waits and 1 or 0, tenant.turn, tenant.turn_at, tenant.seen, tenant.tag, tenant.since, tenant.still, tenant.field)
+      words[#words + 1] = string.format('%d %d %d %d %d %d %d %.17g %.17g %.17g %s', tenant.weight, tenant.standing,
+        tenant.waits and 1 or 0, tenant.turn, tenant.turn_at, tenant.is_large and 1 or 0, tenant.seen, tenant.tag, tenant.since, tenant.still, tenant.field)
       words[#words + 1], words[#words + 2] = tenant.field, place
       it.gone[tenant.field] = nil
     end
@@ -344,95 +345,143 @@ function turns_of.free(turns, slot)
   return math.max(math.max(begins + turns.width - math.max(begins, 0), 0) - (turns.booked[slot] or 0), 0)
 end
 
--- Returns what is kept beside a turn of this cost, which comes after this time.
-function turns_of.kept_beside(turns, cost, after)
-  if cost > 0 and after > 0 then
+-- Returns the time that is booked for this cost.
+local function booked_for(cost, fill)
+  return cost + (cost > fill - ROUNDED and ROUNDED or 0)
+end
+
+-- Returns what is kept beside a turn of this cost, if there is one, which comes after this time.
+function turns_of.kept_beside(turns, cost, after, fill)
+  local time = cost > 0 and booked_for(cost, fill) or 0
+  if after > 0 then
     local booked = 0
     for slot = 1, math.min(turns_of.slot(turns, after), #turns.booked) do
       booked = booked + turns.booked[slot]
     end
-    cost = math.max(cost - booked, 0)
+    time = math.max(time - booked, 0)
   end
-  return math.max(turns.kept - cost, 0)
+  return math.max(turns.kept - time, 0)
 end
 
--- Returns what a turn takes of what the limit has: what its tenant claims, and what is not free until the turn is due.
-function turns_of.part_there(turns, cost, due, there, claimed)
-  there = math.min(math.max(there - turns.kept, 0), cost)
-  if due > cost then
-    return math.min(there, claimed)
+-- Returns the time after which what is booked in a slot has passed.
+function turns_of.booked_until(turns, slot)
+  return math.max(turns_of.begins(turns, slot), 0) + (turns.booked[slot] or 0)
+end
+
+-- Returns what a turn of so much time takes of what the limit has: what its tenant claims, and what is not free until the turn is due.
+function turns_of.part_there(turns, time, need)
+  local there = math.min(math.max(need.there - turns.kept, 0), time)
+  if need.due > time then
+    return math.min(there, need.claimed)
   end
-  local last, free = math.min(turns_of.slot(turns, due), SLOTS), 0
-  local after = math.max(turns_of.begins(turns, last) + turns.width - due, 0)
+  local last, free = math.min(turns_of.slot(turns, need.due), SLOTS), 0
+  local after = math.max(turns_of.begins(turns, last) + turns.width - need.due, 0)
   for slot = 1, last do
     free = free + turns_of.free(turns, slot)
   end
-  return math.min(there, math.max(cost - math.max(free - after, 0), claimed))
+  return math.min(there, math.max(time - math.max(free - after, 0), need.claimed))
 end
 
--- Gives a turn: returns the time after which the limit has room for it. `due` is that after which its tenant may have it, `there` what the
--- limit has, and `claimed` what of it the tenant claims.
-function turns_of.give(turns, cost, due, there, claimed, narrow)
+-- Returns the first slot of so much free time, and when it has passed.
+function turns_of.place(turns, time, need)
+  if time <= 0 then
+    return 1, 0
+  end
+  local begins, narrow = math.max(need.due - time, 0), need.fill / 4
+  while turns_of.slot(turns, begins) > SLOTS do
+    turns_of.widen(turns)
+  end
+  local first = turns_of.slot(turns, begins)
+  local last, free = first, 0
+  while true do
+    if last > SLOTS then
+      turns_of.widen(turns)
+      first, last, free = math.ceil(first / 2), SLOTS / 2 + 1, 0
+      for slot = first, last - 1 do
+        free = free + turns_of.free(turns, slot)
+      end
+    end
+    local here = turns_of.free(turns, last)
+    if here <= 0 or free + here < time then
+      free, last = free + here, last + 1
+    else
+      local ready, is_narrow = turns_of.booked_until(turns, last) + (time - free), turns.width <= narrow
+      local held = math.max(ready, is_narrow and need.due or 0) - turns_of.booked_until(turns, first)
+      if held <= math.max(need.fill - ROUNDED, time) + 1e-3 or not is_narrow and first == last then
+        return first, ready
+      elseif first < last then
+        free, first = math.max(free - turns_of.free(turns, first), 0), first + 1
+      else
+        first, last = first + 1, last + 1
+      end
+    end
+  end
+end
+
+-- Books so much of what is free from this slot on.
+function turns_of.book_from(turns, first, time)
+  for slot = first, SLOTS do
+    local booked = math.min(time, turns_of.free(turns, slot))
+    if booked > 0 then
+      for before = #turns.booked + 1, slot do
+        turns.booked[before] = 0
+      end
+      turns.booked[slot], time = turns.booked[slot] + booked, time - booked
+    end
+  end
+end
+
+-- Gives a turn: returns the time after which the limit has room for it. A need is the cost; when its tenant may have it; what the limit has,
+-- and what of it the tenant claims; and the time in which the whole limit is granted.
+function turns_of.give(turns, need)
   local narrowest = math.max(turns.unit / 4, NARROWEST)
   if turns.given == 0 then
     turns.begun, turns.width = 0, narrowest
   end
   turns.given = turns.given + 1
-  while #turns.booked <= SLOTS / 4 and turns_of.slot(turns, due) <= SLOTS / 4 and turns.width / 2 >= narrowest do
+  while #turns.booked <= SLOTS / 4 and turns_of.slot(turns, need.due) <= SLOTS / 4 and turns.width / 2 >= narrowest do
     turns_of.narrow(turns)
   end
-  there = turns_of.part_there(turns, cost, due, there, claimed)
+  local time = booked_for(need.cost, need.fill)
+  local there = turns_of.part_there(turns, time, need)
+  local first, ready = turns_of.place(turns, time - there, need)
+  if there > 0 and turns.kept + there + math.max(ready, need.due) > need.fill then
+    there = 0
+    first, ready = turns_of.place(turns, time, need)
+  end
   turns.kept = turns.kept + there
-  local rest, ready = cost - there, 0
-  local begins = math.max(due - rest, 0)
-  while turns_of.slot(turns, begins) > SLOTS do
-    turns_of.widen(turns)
+  turns_of.book_from(turns, first, time - there)
+  if turns.width <= need.fill / 4 and ready <= need.due then
+    return math.ceil(need.due)
   end
-  local slot = turns_of.slot(turns, begins)
-  while rest > 0 do
-    if slot > SLOTS then
-      turns_of.widen(turns)
-      slot = SLOTS / 2 + 1
-    end
-    local booked = math.min(rest, turns_of.free(turns, slot))
-    if booked > 0 then
-      for before = #turns.booked + 1, slot do
-        turns.booked[before] = 0
-      end
-      turns.booked[slot], rest = turns.booked[slot] + booked, rest - booked
-      ready = math.max(turns_of.begins(turns, slot), 0) + turns.booked[slot]
-    end
-    slot = slot + 1
-  end
-  if turns.width <= narrow and ready <= due then
-    return math.ceil(due)
-  end
-  return shares.later(ready)
+  return shares.later(ready - (time - need.cost))
 end
 
--- Takes a part of a turn of this moment.
-function turns_of.take(turns, cost)
-  turns.kept = math.max(turns.kept - cost, 0)
+-- Takes a part of a turn of this moment, which was of this cost.
+function turns_of.take(turns, part, cost, fill)
+  local time = booked_for(cost, fill) - booked_for(cost - part, fill)
+  turns.kept = math.max(turns.kept - time, 0)
 end
 
 -- Ends a turn of this cost that comes after this time, whether it was taken or not.
-function turns_of.finish(turns, cost, after)
+function turns_of.finish(turns, cost, after, fill)
   turns.given = math.max(turns.given - 1, 0)
   if turns.given == 0 then
     turns.kept, turns.booked = 0, {}
     return
   end
+  local time = booked_for(cost, fill)
   if after == 0 then
-    local kept = math.min(cost, turns.kept)
-    turns.kept, cost = turns.kept - kept, cost - kept
+    local kept = math.min(time, turns.kept)
+    turns.kept, time = turns.kept - kept, time - kept
   end
   local last = math.min(turns_of.slot(turns, after), #turns.booked)
   for index = last, last - #turns.booked, -1 do
     -- Up to its slot, backwards; then what is kept; then behind its slot.
     local slot = index > 0 and index or last - index
     local booked = index == 0 and turns.kept or turns.booked[slot]
-    local taken = math.min(cost, booked)
-    cost = cost - taken
+    local taken = math.min(time, booked)
+    time = time - taken
     if index == 0 then
       turns.kept = booked - taken
     else
@@ -443,8 +492,9 @@ end
 
 function shares.end_turn(it, tenant)
   if tenant.turn > 0 then
-    turns_of.finish(it.turns, shares.time_of(it, tenant.turn), math.max(tenant.turn_at - it.at, 0))
+    turns_of.finish(it.turns, shares.time_of(it, tenant.turn), math.max(tenant.turn_at - it.at, 0), it.scale.fill)
     tenant.turn, tenant.turn_at = 0, 0
+    it.large, tenant.is_large = math.max(it.large - (tenant.is_large and 1 or 0), 0), false
   end
 end
 
@@ -576,8 +626,8 @@ function shares.share_of(it, tenant, goes_ahead, virtual, growing, now)
     turn = turn,
     turn_after = turn_after,
     kept = it.turns.kept > 0 and math.max(math.min(
-      math.ceil(turns_of.kept_beside(it.turns, shares.time_of(it, turn), turn_after) / unit - 1e-6),
-      it.scale.limit < FEW and 0 or math.floor(it.scale.limit / 2)), 0) or 0,
+      math.ceil(turns_of.kept_beside(it.turns, shares.time_of(it, turn), turn_after, it.scale.fill) / unit - 1e-6),
+      it.large > 0 and it.scale.limit or math.floor(it.scale.limit / 2)), 0) or 0,
   }
 end
 
@@ -607,8 +657,8 @@ end
 function shares.charge(it, tenant, cost)
   local had_turn = tenant.turn > 0 and tenant.turn_at <= it.at
   if had_turn and cost < tenant.turn then
+    turns_of.take(it.turns, shares.time_of(it, cost), shares.time_of(it, tenant.turn), it.scale.fill)
     tenant.turn = tenant.turn - cost
-    turns_of.take(it.turns, shares.time_of(it, cost))
   else
     shares.end_turn(it, tenant)
   end
@@ -660,8 +710,10 @@ function shares.give_turn(it, tenant, share, cost, there)
   if wait > 10 * accrues and not (turns.given > 0 and turns_of.slot(turns, wait) <= SLOTS) then
     return
   end
-  tenant.turn = cost
-  local after = turns_of.give(turns, shares.time_of(it, cost), wait, there, claimed, it.scale.fill / 4)
+  tenant.turn, tenant.is_large = cost, 4 * cost > it.scale.limit
+  it.large = it.large + (tenant.is_large and 1 or 0)
+  local need = {cost = shares.time_of(it, cost), due = wait, there = there, claimed = claimed, fill = it.scale.fill}
+  local after = turns_of.give(turns, need)
   tenant.turn_at = math.min(it.at + after, 9007199254740991)
 end
 
@@ -734,7 +786,7 @@ function shares.needs(share, cost)
     return cost
   end
   local is_its_own = cost <= share.claim or share.goes_ahead or cost > share.portion
-  local beside_turns = math.min(cost + share.kept, share.limit)
+  local beside_turns = cost + share.kept
   if is_its_own and not share.has_debt then
     return beside_turns
   elseif share.is_contended then
@@ -745,11 +797,9 @@ end
 
 -- Returns how many of the units that are left of the limit the tenant may take.
 function shares.of(share, left)
-  if left == share.limit and not share.is_contended then
-    return left
-  end
   local beside_turns = math.max(left - share.kept, 0)
-  local own = math.min(math.max(math.min(share.claim, left), left - share.others), beside_turns)
+  local beside_others = left == share.limit and not share.is_contended and left or left - share.others
+  local own = math.min(math.max(math.min(share.claim, left), beside_others), beside_turns)
   return math.max(own, math.min(shares.turn_of_now(share), left), 0)
 end
 

@@ -68,6 +68,8 @@ pub(in crate::store) struct Shares {
     still: f64,
     /// How many tenants wait for room.
     waiting: usize,
+    /// How many have a turn that was given for more than a quarter of the limit.
+    large: usize,
     tenants: Vec<Tenant>,
     places: HashMap<u64, usize, RandomState>,
     hand: Hand,
@@ -91,6 +93,8 @@ struct Tenant {
     /// The units of its turn, if it has one, and when it has it.
     turn: u32,
     turn_at: Micros,
+    /// Whether the turn was given for more than a quarter of the limit, as it was then.
+    is_large: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,9 +145,6 @@ const LATEST: f64 = (1 << 30) as f64;
 
 /// The name of all tenants together that are not told apart.
 const OTHERS: u64 = 0;
-
-/// A limit of fewer units keeps none for turns.
-const FEW: u32 = 10;
 
 /// How many words come before those of the tenants, and how many a tenant is.
 const HEAD: usize = 7;
@@ -219,7 +220,7 @@ impl Share {
             return cost;
         }
         let is_its_own = cost <= self.claim || self.goes_ahead || cost > self.portion;
-        let beside_turns = cost.saturating_add(self.kept).min(self.limit);
+        let beside_turns = cost.saturating_add(self.kept);
         let beside_others = cost.saturating_add(self.others);
         match (is_its_own && !self.has_debt, self.is_contended) {
             (true, _) => beside_turns,
@@ -230,10 +231,11 @@ impl Share {
 
     /// Returns how many units the tenant may take, after it has taken some, if so many are left of a limit.
     pub(in crate::store) fn of(&self, left: u32, taken: u32) -> u32 {
-        if left == self.limit && !self.is_contended {
-            return left;
-        }
-        let beside_others = left.saturating_sub(self.others);
+        let beside_others = if left == self.limit && !self.is_contended {
+            left
+        } else {
+            left.saturating_sub(self.others)
+        };
         let claim = self.claim.saturating_sub(taken).min(left);
         let beside_turns = left.saturating_sub(self.kept);
         let of_turn = self.turn_of_now().min(left);
@@ -342,6 +344,7 @@ impl Shares {
             growing: fraction(growing)?,
             still: fraction(still)?,
             waiting: tenants.iter().filter(|tenant| tenant.waits).count(),
+            large: tenants.iter().filter(|tenant| tenant.is_large).count(),
             hand: Hand {
                 place: hand.try_into().ok()?,
                 due: fraction(due)?,
@@ -354,7 +357,7 @@ impl Shares {
 
     /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last,
     /// the visits that are due, and how many tenants there are; then for each tenant its name, a word of its weight, its standing, whether it
-    /// waits and, in the last four bytes, the units of its turn, the moment of its turn, when it has last asked, its tag, since when its claim
+    /// waits, whether its turn is large and, in the last four bytes, the units of its turn, the moment of its turn, when it has last asked, its tag, since when its claim
     /// is counted, and its part of the claims that have ended; then the [turns](Turns::words). Numbers with a fraction are the bits of a
     /// binary64. No tenants are no words.
     pub(in crate::store) fn words(&self) -> Vec<u64> {
@@ -438,8 +441,9 @@ impl Shares {
         let had_turn = tenant.turn > 0 && tenant.turn_at <= self.at;
         if had_turn && cost < tenant.turn {
             // The rest is for other requests of the tenant.
+            let (part, turn) = (scale.time_of(cost), scale.time_of(tenant.turn));
             tenant.turn -= cost;
-            self.turns.take(scale.time_of(cost));
+            self.turns.take(part, turn, scale.fill());
         } else {
             self.end_turn(place, scale);
         }
@@ -521,12 +525,14 @@ impl Shares {
         }
         let tenant = &mut self.tenants[place];
         tenant.turn = cost;
+        tenant.is_large = 4 * u64::from(cost) > u64::from(scale.limit);
+        self.large += usize::from(tenant.is_large);
         let after = self.turns.give(Need {
             cost: scale.time_of(cost),
             due: wait,
             there,
             claimed,
-            narrow: scale.fill() / 4.0,
+            fill: scale.fill(),
         });
         tenant.turn_at = self.at.saturating_add(after);
     }
@@ -558,8 +564,10 @@ impl Shares {
         let tenant = &mut self.tenants[place];
         if tenant.turn > 0 {
             let after = tenant.turn_at.saturating_sub(self.at);
-            self.turns.end(scale.time_of(tenant.turn), after);
+            let cost = scale.time_of(tenant.turn);
+            self.turns.end(cost, after, scale.fill());
             (tenant.turn, tenant.turn_at) = (0, Micros::ZERO);
+            self.large -= usize::from(std::mem::take(&mut tenant.is_large));
         }
     }
 
@@ -668,11 +676,11 @@ impl Shares {
             turn,
             turn_after,
             kept: if turns.kept() > 0.0 {
-                let kept = turns.kept_beside(scale.time_of(turn), turn_after);
-                // At most a half of the limit, so that turns which nobody takes leave room; if it holds few units, those that ask need all. What is
-                // rounded is not a unit more.
-                let most = if scale.limit < FEW {
-                    0
+                let kept = turns.kept_beside(scale.time_of(turn), turn_after, scale.fill());
+                // At most a half of the limit, so that turns which nobody takes leave room, unless a turn takes more. What is rounded is not a unit
+                // more.
+                let most = if self.large > 0 {
+                    scale.limit
                 } else {
                     scale.limit / 2
                 };
@@ -778,6 +786,7 @@ impl Shares {
             waits: false,
             turn: 0,
             turn_at: Micros::ZERO,
+            is_large: false,
         });
         self.places.insert(name, place);
         place
@@ -939,9 +948,13 @@ impl Shares {
 
 impl Tenant {
     fn read([name, traits, turn_at, seen, tag, since, still]: [u64; WORDS]) -> Option<Self> {
-        let [weight, standing, waits @ 0..=1, 0, turn @ ..] = traits.to_be_bytes() else {
+        let [weight, standing, waits @ 0..=1, is_large @ 0..=1, turn @ ..] = traits.to_be_bytes()
+        else {
             return None;
         };
+        let turn = u32::from_be_bytes(turn);
+        // Where there is no turn, none is large.
+        (turn > 0 || is_large == 0).then_some(())?;
         Some(Self {
             name,
             weight: (weight > 0).then_some(weight.into())?,
@@ -956,8 +969,9 @@ impl Tenant {
             still: fraction(still)?,
             seen: Micros::new(seen),
             waits: waits != 0,
-            turn: u32::from_be_bytes(turn),
+            turn,
             turn_at: Micros::new(turn_at),
+            is_large: is_large != 0,
         })
     }
 
@@ -969,7 +983,8 @@ impl Tenant {
         };
         let weight = u8::try_from(self.weight).unwrap_or(u8::MAX);
         let [a, b, c, d] = self.turn.to_be_bytes();
-        let traits = [weight, standing, self.waits.into(), 0, a, b, c, d];
+        let (waits, is_large) = (self.waits.into(), self.is_large.into());
+        let traits = [weight, standing, waits, is_large, a, b, c, d];
         [
             self.name,
             u64::from_be_bytes(traits),

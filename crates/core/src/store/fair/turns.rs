@@ -8,9 +8,10 @@
 //! which it may be had, and then in the next ones. In a slot, time is booked from its beginning on. As booked time passes, it is *kept*: no
 //! other request may take what the limit has granted in it. The request whose turn it is may take its cost, and then less is kept.
 //!
-//! So at each moment what is kept and what is booked before a turn are enough for it and for all earlier ones, and the limit has what is
-//! kept. When the row is too short, each two slots become one: a turn may then come earlier than its tenant may have the cost, by at
-//! most a slot.
+//! So at each moment what is kept and what is booked before a turn are enough for it and for all earlier ones. And the limit has what is
+//! kept, since no turn comes later after the time that it books than the burst holds what is granted. When the row is too short, each two
+//! slots become one: a turn may then come earlier than its tenant may have the cost, by at most a slot, and if a slot is longer than the
+//! burst, what is booked in it may be granted too early to be held.
 //!
 //! All amounts are times in microseconds, in which the limit grants so many units.
 
@@ -25,6 +26,9 @@ const NARROWEST: f64 = 1.0;
 
 /// The least that a unit takes: a limit has fewer than 2^32, and takes a microsecond or more.
 const SHORTEST: f64 = 1e-10;
+
+/// What is granted between a turn and the request that comes for it, since it is told whole microseconds.
+const ROUNDED: f64 = 3.0;
 
 /// How many words come before those of the slots.
 const HEAD: usize = 4;
@@ -54,8 +58,26 @@ pub(super) struct Need {
     /// What the limit has, and what of it the tenant claims.
     pub(super) there: f64,
     pub(super) claimed: f64,
-    /// How long slots may be in which turns wait until they are due.
-    pub(super) narrow: f64,
+    /// The time in which the whole limit is granted.
+    pub(super) fill: f64,
+}
+
+impl Need {
+    /// Returns how long slots may be in which turns wait until they are due.
+    fn narrow(&self) -> f64 {
+        self.fill / 4.0
+    }
+
+    /// Returns the time that is booked. What follows the whole burst is granted from when it has been taken.
+    fn time(&self) -> f64 {
+        booked_for(self.cost, self.fill)
+    }
+}
+
+/// Returns the time that is booked for this cost.
+fn booked_for(cost: f64, fill: f64) -> f64 {
+    let follows = if cost > fill - ROUNDED { ROUNDED } else { 0.0 };
+    cost + follows
 }
 
 impl Turns {
@@ -68,14 +90,19 @@ impl Turns {
         self.kept
     }
 
-    /// Returns what is kept beside a turn of this cost, which comes after this time.
-    pub(super) fn kept_beside(&self, cost: f64, after: Micros) -> f64 {
-        let own = if cost > 0.0 && after > Micros::ZERO {
+    /// Returns what is kept beside a turn of this cost, if there is one, which comes after this time.
+    pub(super) fn kept_beside(&self, cost: f64, after: Micros, fill: f64) -> f64 {
+        let time = if cost > 0.0 {
+            booked_for(cost, fill)
+        } else {
+            0.0
+        };
+        let own = if after > Micros::ZERO {
             let slots = self.slot(in_micros(after)).saturating_add(1);
             let booked = self.booked.iter().take(slots).sum::<f64>();
-            (cost - booked).max(0.0)
+            (time - booked).max(0.0)
         } else {
-            cost
+            time
         };
         (self.kept - own).max(0.0)
     }
@@ -171,41 +198,31 @@ impl Turns {
         while self.is_long_enough(need.due) && self.width / 2.0 >= narrowest {
             self.narrow();
         }
-        let there = self.part_there(need);
+        let time = need.time();
+        let mut there = self.part_there(need);
+        let (mut first, mut ready) = self.place(time - there, need);
+        if there > 0.0 && self.kept + there + ready.max(need.due) > need.fill {
+            // The burst could not hold it beside what is granted until then.
+            there = 0.0;
+            (first, ready) = self.place(time, need);
+        }
         self.kept += there;
-        let (mut rest, mut ready) = (need.cost - there, 0.0);
-        let begins = (need.due - rest).max(0.0);
-        while self.slot(begins) >= SLOTS {
-            self.widen();
-        }
-        let mut slot = self.slot(begins);
-        while rest > 0.0 {
-            if slot == SLOTS {
-                self.widen();
-                slot = SLOTS / 2;
-            }
-            let booked = rest.min(self.free(slot));
-            if booked > 0.0 {
-                self.book(slot, booked);
-                rest -= booked;
-                ready = self.begins(slot).max(0.0) + self.booked[slot];
-            }
-            slot += 1;
-        }
-        if self.width <= need.narrow && ready <= need.due {
+        self.book_from(first, time - there);
+        if self.width <= need.narrow() && ready <= need.due {
             earlier(need.due.ceil())
         } else {
-            later(ready)
+            later(ready - (time - need.cost))
         }
     }
 
-    /// Takes a part of a turn of this moment.
-    pub(super) fn take(&mut self, cost: f64) {
-        self.kept = (self.kept - cost).max(0.0);
+    /// Takes a part of a turn of this moment, which was of this cost.
+    pub(super) fn take(&mut self, part: f64, cost: f64, fill: f64) {
+        let time = booked_for(cost, fill) - booked_for(cost - part, fill);
+        self.kept = (self.kept - time).max(0.0);
     }
 
     /// Ends a turn of this cost that comes after this time, whether it was taken or not.
-    pub(super) fn end(&mut self, mut cost: f64, after: Micros) {
+    pub(super) fn end(&mut self, cost: f64, after: Micros, fill: f64) {
         self.given = self.given.saturating_sub(1);
         if self.are_none() {
             // Nothing is left, but for what was rounded.
@@ -213,10 +230,11 @@ impl Turns {
             self.kept = 0.0;
             return;
         }
+        let mut time = booked_for(cost, fill);
         if after == Micros::ZERO {
-            let kept = cost.min(self.kept);
+            let kept = time.min(self.kept);
             self.kept -= kept;
-            cost -= kept;
+            time -= kept;
         }
         let last = self.slot(in_micros(after)).saturating_add(1);
         let last = last.min(self.booked.len());
@@ -224,22 +242,77 @@ impl Turns {
         let until = until.iter_mut().rev();
         // Where the limit has changed, the slots are longer or shorter than they were.
         for booked in until.chain([&mut self.kept]).chain(behind) {
-            let taken = cost.min(*booked);
+            let taken = time.min(*booked);
             *booked -= taken;
-            cost -= taken;
+            time -= taken;
+        }
+    }
+
+    /// Returns the first slot of so much free time, and when it has passed. From when it begins until it has passed and the turn is due, no more
+    /// is granted than the burst holds.
+    fn place(&mut self, time: f64, need: Need) -> (usize, f64) {
+        if time <= 0.0 {
+            return (0, 0.0);
+        }
+        let begins = (need.due - time).max(0.0);
+        while self.slot(begins) >= SLOTS {
+            self.widen();
+        }
+        let mut first = self.slot(begins);
+        // What is free from the first slot to the one before the last.
+        let (mut last, mut free) = (first, 0.0);
+        loop {
+            if last == SLOTS {
+                self.widen();
+                (first, last) = (first / 2, SLOTS / 2);
+                free = (first..last).map(|slot| self.free(slot)).sum();
+            }
+            let here = self.free(last);
+            if here <= 0.0 || free + here < time {
+                free += here;
+                last += 1;
+                continue;
+            }
+            let ready = self.booked_until(last) + (time - free);
+            let is_narrow = self.width <= need.narrow();
+            let due = if is_narrow { need.due } else { 0.0 };
+            let held = ready.max(due) - self.booked_until(first);
+            // The last digits of a sum may be off.
+            let is_held = held <= (need.fill - ROUNDED).max(time) + 1e-3;
+            if is_held || !is_narrow && first == last {
+                return (first, ready);
+            }
+            if first < last {
+                free = (free - self.free(first)).max(0.0);
+                first += 1;
+            } else {
+                (first, last) = (first + 1, last + 1);
+            }
+        }
+    }
+
+    /// Books so much of what is free from this slot on.
+    fn book_from(&mut self, first: usize, mut time: f64) {
+        for slot in first..SLOTS {
+            let booked = time.min(self.free(slot));
+            if booked > 0.0 {
+                self.book(slot, booked);
+                time -= booked;
+            }
         }
     }
 
     /// Returns what a turn takes of what the limit has: what its tenant claims, and what is not free until the turn is due.
     fn part_there(&self, need: Need) -> f64 {
-        let there = (need.there - self.kept).max(0.0).min(need.cost);
-        if need.due > need.cost {
+        let time = need.time();
+        let there = (need.there - self.kept).max(0.0).min(time);
+        if need.due > time {
             return there.min(need.claimed);
         }
         let last = self.slot(need.due).min(SLOTS - 1);
         let after = (self.begins(last) + self.width - need.due).max(0.0);
         let free: f64 = (0..=last).map(|slot| self.free(slot)).sum();
-        let missing = need.cost - (free - after).max(0.0);
+        let missing = time - (free - after).max(0.0);
         there.min(missing.max(need.claimed))
     }
 
@@ -282,6 +355,11 @@ impl Turns {
     /// Returns the time after which a slot begins.
     fn begins(&self, slot: usize) -> f64 {
         in_slots(slot) * self.width - self.begun
+    }
+
+    /// Returns the time after which what is booked in a slot has passed.
+    fn booked_until(&self, slot: usize) -> f64 {
+        self.begins(slot).max(0.0) + self.booked.get(slot).copied().unwrap_or(0.0)
     }
 
     /// Returns the time of a slot that nobody has booked, from now on.

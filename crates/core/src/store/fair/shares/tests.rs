@@ -61,6 +61,48 @@ fn what_a_tenant_gets_back_is_its_claim_again_up_to_its_share_of_the_burst() {
     assert_eq!(amended(taken_until(1_600_000), 2, 1_600_000), owing);
 }
 
+/// That of a request below the share of the burst as long as the tenant counts, and that of a larger one until a quarter of the limit is granted.
+#[test]
+fn a_turn_lasts_a_while_after_its_moment() {
+    let (scale, now) = (scale(), Micros::new(1_500_000));
+    for (cost, lasts) in [(3, 1_000_000), (8, 250_000)] {
+        let mut shares = shares();
+        let (place, mut share) = shares.ask((8, 4), now, &scale);
+        shares.refuse((place, &mut share), (cost, scale.fill), &scale);
+        let (turn, after) = shares.turn(place);
+        assert!(turn == cost && after > Micros::ZERO);
+        let at = |late| now.saturating_add(after).saturating_add(Micros::new(late));
+        let turn_at = |late| shares.look(8, at(late), &scale).turn_of_now();
+        assert_eq!((turn_at(lasts), turn_at(lasts + 1)), (cost, 0));
+    }
+}
+
+/// All that the limit has is kept for turns while one is large, and no longer.
+#[test]
+fn a_turn_is_as_large_as_it_was_when_it_was_given() {
+    for limit in [4, 10, 100] {
+        let (mut shares, old, now) = (shares(), scale(), Micros::new(1_500_000));
+        let refuse = |shares: &mut Shares, name, cost, now, scale: &Scale| {
+            let (place, mut share) = shares.ask((name, 4), now, scale);
+            shares.refuse((place, &mut share), (cost, scale.fill), scale);
+        };
+        refuse(&mut shares, 8, 3, now, &old);
+        assert_eq!(shares.large, 1);
+        let bucket = TokenBucket::per_second(limit).into();
+        let new = Scale::of(&bucket, &Fair::new()).unwrap();
+        let place = shares.place_of(8).unwrap();
+        let then = now.saturating_add(shares.turn(place).1);
+        for cost in [1, 2] {
+            refuse(&mut shares, 7, 1, then, &new);
+            assert_eq!(Shares::read(&shares.words()).unwrap().large, 1);
+            let (place, _) = shares.ask((8, 4), then, &new);
+            shares.charge(place, cost, &new);
+        }
+        // The other one still has a turn.
+        assert_eq!((shares.large, shares.turns.are_none()), (0, false));
+    }
+}
+
 /// Nodes of different versions share items, and a snapshot outlives a release.
 #[test]
 fn the_words_stay_the_same_from_version_to_version() {
@@ -106,13 +148,15 @@ fn words_that_no_rule_writes_are_not_read() {
         (HEAD + 1, 0x0001_0000_0000_0000),
         (HEAD + 1, 0x0403_0000_0000_0000),
         (HEAD + 1, 0x0401_0200_0000_0001),
-        (HEAD + 1, 0x0401_0001_0000_0001),
+        (HEAD + 1, 0x0401_0002_0000_0001),
         (HEAD + 4, not_a_number),
         (HEAD + WORDS, 7),
         // The tenants are fewer, and nobody has a turn.
         (HEAD - 1, 1),
         (HEAD - 1, u64::MAX),
         (HEAD + 1, 0x0401_0000_0000_0000),
+        // A turn is large, and there is none.
+        (HEAD + WORDS + 1, 0x0401_0001_0000_0000),
         // The first slot is over, has not begun, or is too narrow; less is kept than nothing.
         (turns, 0),
         (turns, 1e-300_f64.to_bits()),
@@ -153,7 +197,7 @@ fn the_largest_numbers_that_are_read_break_nothing() {
             0x6400_0000_0000_0000,
             0x6401_0100_0000_0000,
             0x6402_0000_0000_0000,
-            0x6401_0100_FFFF_FFFF,
+            0x6401_0101_FFFF_FFFF,
         ] {
             let head = [virtual_time, u64::MAX, tag, since, u64::MAX, tag, 2];
             let each = [1, 2].map(|name| [name, traits, u64::MAX, u64::MAX, tag, since, tag]);
