@@ -167,7 +167,8 @@ local function decide(count, place, key)
       end
     end
   end
-  local denying = {}
+  -- The charges that deny, and how many of them do it other than by a limit that gives the request a turn.
+  local denying, otherwise = {}, 0
   for index, charge in ipairs(charges) do
     if takes then
       -- Where nothing is to be had, one unit is asked for, and denied.
@@ -175,8 +176,11 @@ local function decide(count, place, key)
     end
     charge.fits = has_room(charge, needed(charge, charge.cost))
       and (not charge.holders or charge.cost == 0 or holders.passes(charge.share, charge.free, charge.cost))
+    charge.gives_turn = charge.tenants and charge.blocked == '0' and not charge.fits and charge.cost > 0
+      and charge.cost <= charge.tenants.scale.limit
     if charge.blocked ~= '0' and charge.softness ~= '2' or not charge.fits and charge.softness == '0' then
       denying[#denying + 1] = index
+      otherwise = otherwise + (charge.gives_turn and 0 or 1)
     end
   end
   allowed = allowed and #denying == 0
@@ -208,9 +212,9 @@ local function decide(count, place, key)
       or text and dies_wrongly(rule, charge.key, state, now, nil, limit, a, b, c)) then
       save(rule, charge.key, state, text, charge.marks, now, shortest, nil, limit, a, b, c)
     end
-    local is_refused = is_open and not charge.fits and (#denying == 0 or #denying == 1 and denying[1] == index)
+    local is_alone = #denying == 0 or #denying == 1 and denying[1] == index
     if charge.holder then
-      conclude_slots(charge, charged, is_refused)
+      conclude_slots(charge, charged, is_open and not charge.fits and is_alone)
     end
     if charge.holders then
       charge.told = holders.text(charge.share, charged and charge.holder and cost or 0)
@@ -219,7 +223,7 @@ local function decide(count, place, key)
       if charged then
         shares.charge(charge.tenants, charge.tenant, cost)
         shares.tell_turn(charge.tenants, charge.tenant, charge.share)
-      elseif is_refused and cost > 0 and cost <= charge.tenants.scale.limit then
+      elseif otherwise == 0 and charge.gives_turn then
         shares.refuse(charge.tenants, charge.tenant, charge.share, cost, whole_after(charge))
       else
         shares.stop_waiting(charge.tenants, charge.tenant)

@@ -121,7 +121,7 @@ end
 local function conclude(tenants, tenant, share, cost, charged, is_refused, whole_after)
   if charged then
     shares.charge(tenants, tenant, cost)
-  elseif is_refused and cost <= tenants.scale.limit then
+  elseif is_refused then
     shares.refuse(tenants, tenant, share, cost, whole_after)
   else
     shares.stop_waiting(tenants, tenant)
@@ -181,9 +181,10 @@ local function grant(rule, lease, state, leased, claim, cost, asked, awaited, wa
   return units, ends, lasts
 end
 
--- Decides on the charge that stands here and on those behind it, `left` in all. `denying` is how many charges before it deny. Returns how
--- many of all deny, the text of the charges, and what is behind them as `behind` does.
-local function decide(left, place, key, denying)
+-- Decides on the charge that stands here and on those behind it, `left` in all. `denying` is how many charges before it deny, and `otherwise`
+-- how many of them do it other than by a divided limit that gives the request a turn. Returns both of all charges, their text, and what is behind
+-- them as `behind` does.
+local function decide(left, place, key, denying, otherwise)
   local policy = policies[ARGV[place] + 0]
   local rule, cost, softness = policy[1], ARGV[place + 1] + 0, ARGV[place + 2]
   local asked, awaited = ARGV[place + 3] + 0, ARGV[place + 4] + 0
@@ -209,12 +210,13 @@ local function decide(left, place, key, denying)
   local fits = limit > 0 and cost <= limit
     and (cost == 0 or leased + needed <= limit and rule.admits(state, now, leased + needed, limit, a, b, c))
   local denies = blocked ~= '0' and softness ~= '2' or not fits and softness == '0'
+  local gives_turn = share and blocked == '0' and not fits and cost > 0 and cost <= limit
   if denies then
-    denying = denying + 1
+    denying, otherwise = denying + 1, otherwise + (gives_turn and 0 or 1)
   end
   local texts = ''
   if left > 1 then
-    denying, texts, next_place, next_key = decide(left - 1, next_place, next_key, denying)
+    denying, otherwise, texts, next_place, next_key = decide(left - 1, next_place, next_key, denying, otherwise)
   end
 
   local allowed = denying == 0
@@ -223,7 +225,7 @@ local function decide(left, place, key, denying)
     rule.charge(state, now, cost, limit, a, b, c)
   end
   if tenant and cost > 0 then
-    local is_refused = blocked == '0' and not fits and (allowed or denies and denying == 1)
+    local is_refused = gives_turn and otherwise == 0
     local whole_after = is_refused and rule.reset_after(state, now, limit, a, b, c) + shares.time_of(tenants, leased)
     conclude(tenants, tenant, share, cost, charged, is_refused, whole_after)
   end
@@ -266,7 +268,7 @@ local function decide(left, place, key, denying)
     shares.save(tenants, shortest)
   end
   local granted = string.format(';%d;%d;%d;', units, ends, lasts)
-  return denying, (fits and ';1;' or ';0;') .. blocked .. granted .. told .. own .. (text or '') .. texts, next_place, next_key
+  return denying, otherwise, (fits and ';1;' or ';0;') .. blocked .. granted .. told .. own .. (text or '') .. texts, next_place, next_key
 end
 
 local time, lines, key = string.format('%d', now), {}, 1
@@ -275,7 +277,7 @@ while key <= #KEYS do
   for _ = 1, charges do
     next_place, next_key = behind(next_place, next_key)
   end
-  local is_decided, failed, text = pcall(decide, charges, at + 1, key, 0)
+  local is_decided, failed, _, text = pcall(decide, charges, at + 1, key, 0, 0)
   if is_decided then
     lines[#lines + 1] = time .. text
   else

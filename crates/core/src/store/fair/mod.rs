@@ -18,7 +18,7 @@ pub(super) use self::shares::{Scale, Share, Shares};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Passed,
-    /// The limit alone has refused it, which is whole again after this time.
+    /// The limit has refused it, which is whole again after this time, and nothing else but other divided limits.
     Refused(Micros),
     /// It takes nothing of the limit, whatever room that has.
     Elsewhere,

@@ -256,10 +256,17 @@ fn decide(parts: &[Part], items: &mut [Item], charges: bool, outcomes: &mut Outc
         Some(choice) => *choice != Choice::Denies,
     });
     let denying = each().filter(|(part, seen)| !seen.passes(part)).count();
+    let giving = each().filter(|(part, seen)| !seen.passes(part) && seen.gives_turn(part));
+    let giving = giving.count();
     let waits_for_several = parts.len() > 1 || seen.iter().any(KeyState::is_blocked);
     for ((part, seen), choice) in parts.iter().zip(seen).zip(choices) {
         let is_asked = choice != Some(Choice::IsPassedOver);
-        let denied_elsewhere = denying > usize::from(!seen.passes(part));
+        let beside = if seen.gives_turn(part) {
+            giving
+        } else {
+            usize::from(!seen.passes(part))
+        };
+        let denied_elsewhere = denying > beside;
         let items = charges.then_some(&mut *items);
         // A state that is not charged may have to be moved back.
         let outcome = part.charge(seen, items, now, (allowed && is_asked, denied_elsewhere));

@@ -112,6 +112,11 @@ impl Asked {
         }
     }
 
+    /// Returns whether they give a turn to a refused request of this cost.
+    pub(super) fn give_turns(&self, cost: u32) -> bool {
+        matches!(self, Self::Tenants(tenants) if tenants.give_turns(cost))
+    }
+
     /// Follows the end of the request, and writes it into the item: who has asked is active, whether it has passed or not.
     pub(super) fn keep(&mut self, item: &mut Item, ending: Ending, cost: u32) {
         match self {

@@ -122,6 +122,12 @@ impl KeyState {
     fn is_refused(&self, cost: u32) -> bool {
         cost > 0 && !self.outcome.is_allowed() && !self.is_blocked()
     }
+
+    /// Returns whether a limit that is divided among tenants has no room for a request, to which it may give a turn.
+    pub(super) fn gives_turn(&self, part: &Part) -> bool {
+        let others = self.others.as_ref();
+        others.is_some_and(|others| others.give_turns(part.cost)) && self.is_refused(part.cost)
+    }
 }
 
 impl Part {
@@ -157,7 +163,7 @@ impl Part {
     }
 
     /// Writes the outcome of a request and, if all policies allow it, charges it in the items, if there are
-    /// items to change. `denied_elsewhere` says whether another policy denies it.
+    /// items to change. `denied_elsewhere` says whether another policy denies it, other than one that gives it a turn as well.
     pub(super) fn charge(
         &self,
         seen: KeyState,

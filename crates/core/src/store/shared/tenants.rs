@@ -91,6 +91,11 @@ impl Tenants {
         self.share.of(left, 0)
     }
 
+    /// Returns whether they give a turn to a refused request of this cost: it is not larger than the limit.
+    pub(super) fn give_turns(&self, cost: u32) -> bool {
+        !self.share.is_below(cost)
+    }
+
     /// Writes into an outcome what is left for the tenant, and how long it waits. `taken` is what this request has taken.
     pub(super) fn tell(&self, outcome: &mut Outcome, asked: (u32, u32)) {
         self.share.tell(outcome, asked);
@@ -98,9 +103,8 @@ impl Tenants {
 
     /// Follows the end of the request, and writes the record.
     pub(super) fn keep(&mut self, item: &mut Item, ending: Ending, cost: u32) {
-        let is_too_large = self.share.is_below(cost);
         let ending = match ending {
-            Ending::Refused(_) if is_too_large => Ending::Elsewhere,
+            Ending::Refused(_) if !self.give_turns(cost) => Ending::Elsewhere,
             ending => ending,
         };
         if let Some(place) = self.place {

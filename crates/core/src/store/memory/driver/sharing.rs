@@ -1,7 +1,5 @@
 //! Decisions under limits that are divided among tenants.
 
-use smallvec::SmallVec;
-
 use super::{Decision, Part, Probe};
 use crate::clock::Micros;
 use crate::decision::{DenialEffect, Outcomes};
@@ -43,16 +41,15 @@ impl<'a> Decision<'a> {
         if self.seats.is_empty() {
             return;
         }
-        let denying = self
+        // A limit whose room another policy does not let the request take gives it no turn.
+        let denied_otherwise = self
             .parts
             .iter()
-            .enumerate()
-            .filter(|(_, part)| part.denies());
-        let denying: SmallVec<[usize; 8]> = denying.map(|(place, _)| place).collect();
+            .any(|part| part.denies() && !(part.share.is_some() && part.is_refused()));
         if self.purpose.writes() {
             for (place, seat) in &mut self.seats {
                 let part = &mut self.parts[*place];
-                let is_refused = part.is_refused() && denying.iter().all(|it| it == place);
+                let is_refused = part.is_refused() && !denied_otherwise;
                 let ending = if allowed && part.charges() {
                     Ending::Passed
                 } else if is_refused {
