@@ -2,12 +2,13 @@
 -- its own tenant and a few others:
 -- - `.`: the latest moment; by how much the server's clock is behind it, having stepped back; how many tenants there are; the next
 --   to visit; how many wait; the weights that accrue, and those that do not; virtual time; the claims of both; the visits that are
---   due; the last tag; the last moment at which a tenant was told to come; how many
---   turns are large. Numbers with a fraction have all their digits.
--- - `~`, while requests have turns: how many; the time of a unit; how long ago the first slot began; how long each slot is; what is kept; and what is booked in each.
+--   due; the last tag; the last moment at which a tenant was told to come; how many turns are large. Numbers with a fraction have all
+--   their digits.
+-- - `~`, while requests have turns: how many; the time of a unit; how long ago the first slot began; how long each slot is; what is kept;
+--   and what is booked in each.
 -- - `=` and a name: the place of this tenant. `*` is the place of all that are not told apart.
--- - `#` and a place: the tenant there: weight, standing, whether it waits, the units of its turn, when it has it and whether it was given for more than a quarter of the limit,
---   when it has last asked, tag, since, still, and its field.
+-- - `#` and a place: the tenant there: weight, standing, whether it waits, the units of its turn, when it has it, whether it was given for
+--   more than a quarter of the limit, when it has last asked, tag, since, still, and its field.
 local shares = {}
 local ACCRUING, SATED, LAPSED = 1, 2, 0
 -- The virtual time that is counted to.

@@ -357,9 +357,9 @@ impl Shares {
 
     /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last,
     /// the visits that are due, and how many tenants there are; then for each tenant its name, a word of its weight, its standing, whether it
-    /// waits, whether its turn is large and, in the last four bytes, the units of its turn, the moment of its turn, when it has last asked, its tag, since when its claim
-    /// is counted, and its part of the claims that have ended; then the [turns](Turns::words). Numbers with a fraction are the bits of a
-    /// binary64. No tenants are no words.
+    /// waits, whether its turn is large and, in the last four bytes, the units of its turn, the moment of its turn, when it has last asked,
+    /// its tag, since when its claim is counted, and its part of the claims that have ended; then the [turns](Turns::words). Numbers with a
+    /// fraction are the bits of a binary64. No tenants are no words.
     pub(in crate::store) fn words(&self) -> Vec<u64> {
         if self.tenants.is_empty() {
             return Vec::new();
@@ -677,8 +677,8 @@ impl Shares {
             turn_after,
             kept: if turns.kept() > 0.0 {
                 let kept = turns.kept_beside(scale.time_of(turn), turn_after, scale.fill());
-                // At most a half of the limit, so that turns which nobody takes leave room, unless a turn takes more. What is rounded is not a unit
-                // more.
+                // At most a half of the limit, so that turns which nobody takes leave room, unless one is for more than a quarter: there may be
+                // several. What is rounded is not a unit more.
                 let most = if self.large > 0 {
                     scale.limit
                 } else {
