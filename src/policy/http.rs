@@ -327,17 +327,19 @@ impl Policy<Http> {
         self
     }
 
-    /// Describes the key, or the root of it, if the policy counts requests of every kind and it is known what it reads. `is_level`
-    /// says whether it is one of several levels of a tree.
-    pub(crate) fn always_counts(&self, are_roots: bool, is_level: bool) -> Option<String> {
-        let Http { key, when, .. } = &self.reads;
+    /// Returns whether the policy counts requests of every kind.
+    pub(crate) fn always_counts(&self) -> bool {
+        self.reads.when.is_none() && *self.rule.algorithm() != Algorithm::Unlimited
+    }
+
+    /// Describes the key, or the root of it, if it is known what it reads. `is_level` says whether it is one of several levels of a tree.
+    pub(crate) fn identity(&self, are_roots: bool, is_level: bool) -> Option<String> {
+        let key = &self.reads.key;
         let known = if are_roots {
             key.root()
         } else {
             key.identity()
-        };
-        let known =
-            known.filter(|_| when.is_none() && *self.rule.algorithm() != Algorithm::Unlimited)?;
+        }?;
         // An operation is a part of the key. That of a level stays with the root.
         let is_by_operation = self.rule.has_operations() && !(are_roots && is_level);
         Some(if is_by_operation {

@@ -254,8 +254,12 @@ impl Extract for LevelKey {
     }
 
     fn root(&self) -> Option<String> {
+        let root = &self.parts().first()?.key;
+        let its = root.root();
+        // All levels of this tree have it.
+        let its = its.unwrap_or_else(|| format!("what is at {:p}", Arc::as_ptr(root)));
         // A long key is shortened as a root, so it is another key than the same one alone.
-        Some(format!("{} as a root", self.parts().first()?.key.root()?))
+        Some(format!("{its} as a root"))
     }
 
     fn credential_in_the_clear(&self) -> Option<String> {

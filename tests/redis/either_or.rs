@@ -539,8 +539,7 @@ fn what_is_known_of_single_requests_alone_is_not_refused_when_built() {
     let cluster = || patient().open_cluster(["redis://127.0.0.1:1/"]).unwrap();
     let [plan, credits] = ["plan", "credits"].map(|name| keyed(name, key::header("x-a")));
     let never_together = keyed("login", key::client_ip()).when(|head| head.path() == "/login");
-    let closure = keyed("own", |head: &key::Head<'_>| head.path().to_owned());
-    let policies = [plan.clone(), credits.clone(), never_together, closure];
+    let policies = [plan.clone(), credits.clone(), never_together];
     assert_eq!(layer(cluster(), policies).err(), None);
     let tree = Policy::tree("tree")
         .level("org", key::header("x-a"), FixedWindow::per_day(9))
@@ -560,6 +559,47 @@ fn what_is_known_of_single_requests_alone_is_not_refused_when_built() {
     let beside = levels.chain([plan, credits]).collect();
     let error = of(beside, ["tree.user", "plan"]).unwrap_err().to_string();
     assert!(error.contains("levels of one tree"), "{error}");
+}
+
+/// A closure may read anything. A clone of one that captures nothing reads the same.
+#[test]
+fn closures_that_may_differ_are_refused_when_built() {
+    let cluster = || patient().open_cluster(["redis://127.0.0.1:1/"]).unwrap();
+    let of = |plan: Policy<Http>, credits| layer(cluster(), [plan, credits]);
+    let path = |head: &key::Head<'_>| head.path().to_owned();
+    let by_path = |name| keyed(name, path);
+    let other = |name| keyed(name, |head: &key::Head<'_>| head.path().to_owned());
+    let mapped = |name| keyed(name, key::header("x-a").map(str::to_owned));
+    assert_eq!(of(by_path("plan"), by_path("credits")).err(), None);
+    assert_eq!(of(mapped("plan"), mapped("credits")).err(), None);
+    let number = 3;
+    let capturing = move |head: &key::Head<'_>| format!("{number}{}", head.path());
+    let captured = |name| keyed(name, capturing);
+    for (plan, credits) in [
+        (by_path("plan"), other("credits")),
+        (captured("plan"), captured("credits")),
+        (captured("plan"), mapped("credits")),
+        (mapped("plan"), captured("credits")),
+    ] {
+        let error = of(plan, credits).unwrap_err();
+        assert!(
+            error.contains("first_of") && error.contains("captures nothing"),
+            "{error}"
+        );
+    }
+    // The levels of one tree have one root.
+    let tree = Policy::tree("tree")
+        .level("org", capturing, FixedWindow::per_day(9))
+        .level("user", path, FixedWindow::per_day(9))
+        .each(|level| level.on_missing_key(OnMissingKey::Skip));
+    let levels = tree.build().unwrap();
+    let of = |policies: Vec<Policy<Http>>, group: [&str; 2]| {
+        let builder = RateLimitLayer::builder().policies(policies);
+        builder.first_of("spend", group).store(cluster()).build()
+    };
+    assert_eq!(of(levels.clone(), ["tree.user", "tree.org"]).err(), None);
+    let beside = levels.into_iter().chain([captured("plan")]).collect();
+    assert!(of(beside, ["tree.user", "tree.org"]).is_err());
 }
 
 #[test]

@@ -1,3 +1,4 @@
+use std::any::TypeId;
 use std::fmt;
 
 use super::{Extracted, Extractor, Head, Key, Missing, Origin, Read};
@@ -34,7 +35,7 @@ where
     K: Extracted,
 {
     fn identity(&self) -> Option<String> {
-        None
+        identity_of::<F>()
     }
 }
 
@@ -46,6 +47,12 @@ where
     fn read(&self, head: &Head<'_>) -> Result<Key, Missing> {
         (self.extract)(head).extracted()
     }
+}
+
+/// Describes a closure. Two of one type that capture nothing return the same result.
+pub(super) fn identity_of<F: 'static>() -> Option<String> {
+    let captures_nothing = size_of::<F>() == 0;
+    captures_nothing.then(|| format!("a closure, {:?}", TypeId::of::<F>()))
 }
 
 impl<F> fmt::Debug for FromFn<F> {

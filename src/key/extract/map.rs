@@ -1,6 +1,6 @@
-use std::any::TypeId;
 use std::fmt;
 
+use super::from_fn::identity_of;
 use super::{Extracted, Head, Key, KeyOf, Missing, Origin, Read, Typed};
 
 /// A key that a closure makes from the value of a source.
@@ -22,11 +22,9 @@ where
     F: for<'a> Fn(R::Value<'a>) -> K + Send + Sync + 'static,
     K: Extracted,
 {
-    /// Two closures of one type without captures return the same result.
     fn identity(&self) -> Option<String> {
-        let is_pure = size_of::<F>() == 0;
-        let reads = self.of.identity().filter(|_| is_pure)?;
-        Some(format!("{reads} mapped by {:?}", TypeId::of::<F>()))
+        let (reads, by) = (self.of.identity()?, identity_of::<F>()?);
+        Some(format!("{reads} mapped by {by}"))
     }
 }
 

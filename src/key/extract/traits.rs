@@ -2,6 +2,7 @@
 //!
 //! The errors of the compiler say what to write, since a wrong closure is the most common mistake.
 
+use super::from_fn::identity_of;
 use super::{Extracted, Head, Key, Missing};
 
 /// Takes the key from the head of a request.
@@ -46,7 +47,7 @@ pub trait Extract: Send + Sync + 'static {
     /// Describes what this extractor reads.
     ///
     /// If two extractors return the same text, requests with the same key for the first have the
-    /// same key for the second. `None` if there is no such text, as for a closure.
+    /// same key for the second. `None` if there is no such text, as for a closure that captures something.
     ///
     /// The layer uses it at build time to find policies that another policy makes pointless.
     fn identity(&self) -> Option<String> {
@@ -106,5 +107,9 @@ where
 {
     fn extract(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self(head).extracted()
+    }
+
+    fn identity(&self) -> Option<String> {
+        identity_of::<F>()
     }
 }

@@ -75,22 +75,25 @@ impl<S> RateLimitLayerBuilder<S> {
 }
 
 impl<S: Store> RateLimitLayerBuilder<S> {
-    /// Returns two policies between which the store cannot choose who pays, if it is known that their keys differ.
+    /// Returns two policies between which the store cannot choose who pays, since they are not known to have one key.
     fn policies_apart(&self) -> Option<[String; 2]> {
         let are_roots = match self.limiter.its_store().chooses_payers() {
             Payers::OfOneRoot => true,
             Payers::OfOneKey => false,
             _ => return None,
         };
-        let known = |policy: &Policy<Http>| {
+        let key_of = |policy: &Policy<Http>| {
             let is_above = |other: &Policy<Http>| other.as_ref().above() == Some(policy.name());
             let is_level = policy.as_ref().above().is_some() || self.policies.iter().any(is_above);
-            let key = policy.always_counts(are_roots, is_level)?;
-            Some((policy.name().to_owned(), key))
+            (
+                policy.name().to_owned(),
+                policy.identity(are_roots, is_level),
+            )
         };
-        let mut known = self.policies.iter().filter_map(known);
-        let (first, its) = known.next()?;
-        let (other, _) = known.find(|(_, key)| *key != its)?;
+        let always_count = self.policies.iter().filter(|policy| policy.always_counts());
+        let mut keys = always_count.map(key_of);
+        let (first, its) = keys.next()?;
+        let (other, _) = keys.find(|(_, key)| key.is_none() || *key != its)?;
         Some([first, other])
     }
 
@@ -134,8 +137,9 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         match (limiter.groups().next(), apart) {
             (Some(group), Some([first, other])) => {
                 let remedy = format!(
-                    "let {first:?} and {other:?} have the same key, or make them levels of one tree: this store decides in one step \
-                     on keys that it has in one place, and `first_of` needs one step; or take a store on one server"
+                    "let {first:?} and {other:?} have the same key, of closures a clone of one that captures nothing, or make them levels of \
+                     one tree: this store decides in one step on keys that it has in one place, and `first_of` needs one step; or take a \
+                     store on one server"
                 );
                 return Err(ConfigError::quoting("first_of", group, remedy));
             }
