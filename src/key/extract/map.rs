@@ -26,6 +26,12 @@ where
         let (reads, by) = (self.of.identity()?, identity_of::<F>()?);
         Some(format!("{reads} mapped by {by}"))
     }
+
+    /// If the closure looks the value up, the policy can say so.
+    fn chosen(&self) -> Option<String> {
+        let chosen = self.of.chosen()?;
+        Some(format!("{chosen} through a closure"))
+    }
 }
 
 impl<R, F, K> Read for Map<R, F>
