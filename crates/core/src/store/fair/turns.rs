@@ -64,7 +64,7 @@ pub(super) struct Need {
 
 impl Need {
     /// Returns how long slots may be in which turns wait until they are due.
-    fn narrow(&self) -> f64 {
+    fn widest_to_wait_in(&self) -> f64 {
         self.fill / 4.0
     }
 
@@ -199,7 +199,7 @@ impl Turns {
             self.narrow();
         }
         let time = need.time();
-        let mut there = self.part_there(need);
+        let mut there = self.part_there(time, need);
         let (mut first, mut ready) = self.place(time - there, need);
         if there > 0.0 && self.kept + there + ready.max(need.due) > need.fill {
             // The burst could not hold it beside what is granted until then.
@@ -208,7 +208,7 @@ impl Turns {
         }
         self.kept += there;
         self.book_from(first, time - there);
-        if self.width <= need.narrow() && ready <= need.due {
+        if self.width <= need.widest_to_wait_in() && ready <= need.due {
             earlier(need.due.ceil())
         } else {
             later(ready - (time - need.cost))
@@ -274,7 +274,7 @@ impl Turns {
                 continue;
             }
             let ready = self.booked_until(last) + (time - free);
-            let is_narrow = self.width <= need.narrow();
+            let is_narrow = self.width <= need.widest_to_wait_in();
             let due = if is_narrow { need.due } else { 0.0 };
             let held = ready.max(due) - self.booked_until(first);
             // The last digits of a sum may be off.
@@ -302,9 +302,8 @@ impl Turns {
         }
     }
 
-    /// Returns what a turn takes of what the limit has: what its tenant claims, and what is not free until the turn is due.
-    fn part_there(&self, need: Need) -> f64 {
-        let time = need.time();
+    /// Returns what a turn of so much time takes of what the limit has: what its tenant claims, and what is not free until the turn is due.
+    fn part_there(&self, time: f64, need: Need) -> f64 {
         let there = (need.there - self.kept).max(0.0).min(time);
         if need.due > time {
             return there.min(need.claimed);
