@@ -18,38 +18,24 @@
 //! The level follows from sums over the tenants of each standing. Who has changed its standing because the level has is found out when the
 //! tenant asks, and by a hand that visits all tenants in turn, a few with each request.
 
+mod holder;
+mod scale;
+mod share;
+mod sums;
+mod words;
+
 use std::collections::HashMap;
 
 use ahash::RandomState;
 
+use self::holder::{Holder, ROUNDED, Standing};
+use self::sums::{Sums, in_slots};
 use super::hand::Hand;
-use super::times::{fraction, in_micros};
-use crate::algorithm::Algorithm;
+use super::times::in_micros;
 use crate::clock::Micros;
-use crate::decision::Outcome;
-use crate::policy::{Fair, MOST_TENANTS};
 
-/// What the rule has to know of the shared limit and of its tenants.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::store) struct SlotScale {
-    /// The slots of the whole limit.
-    pub(in crate::store) limit: u32,
-    /// How long a tenant counts that does not ask.
-    pub(in crate::store) active_for: Micros,
-    /// How many tenants are told apart.
-    pub(in crate::store) tenants: usize,
-}
-
-impl SlotScale {
-    /// Returns that of a policy with this algorithm, or `None` if it grants nothing.
-    pub(in crate::store) fn of(algorithm: &Algorithm, fair: &Fair) -> Option<Self> {
-        Some(Self {
-            limit: algorithm.limit()?,
-            active_for: fair.is_active_for(),
-            tenants: fair.tenants(),
-        })
-    }
-}
+pub(in crate::store) use self::scale::SlotScale;
+pub(in crate::store) use self::share::SlotShare;
 
 /// The tenants of one shared limit.
 #[derive(Debug, Default)]
@@ -81,253 +67,19 @@ struct Claim {
     idle: f64,
 }
 
-/// The tenants of each standing together.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    hungry_weights: u64,
-    full_weights: u64,
-    /// The slots that are held by the full tenants, by the sated ones, and by those that are away.
-    full: u64,
-    sated: u64,
-    away: u64,
-    /// The slots that the sated tenants want.
-    wanted: u64,
-}
-
-#[derive(Debug)]
-struct Holder {
-    name: u64,
-    weight: u32,
-    standing: Standing,
-    held: u32,
-    /// The slots that it wants, as they were when it was counted.
-    wants: u32,
-    /// When it has used its share of the time for which slots are held, in virtual time.
-    tag: f64,
-    /// The time for which slots are held is counted in the tag up to this moment.
-    settled: Micros,
-    /// When it has last asked, and when it was last refused.
-    seen: Micros,
-    refused: Micros,
-    /// Whether it was refused lately.
-    waits: bool,
-    /// Until when it claims no slots.
-    rests: Micros,
-    /// The most slots that it has held in this span, which began then, and in the one before.
-    most: [u32; 2],
-    span: Micros,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// It wants more than the level gives it, and does not hold more.
-    Hungry,
-    /// It holds more.
-    Full,
-    Sated,
-    /// It has not asked for long.
-    Away,
-}
-
-/// What a request of a tenant may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) struct SlotShare {
-    /// The slots by which the tenant is below the level.
-    whole: u32,
-    /// The same, and the part of one more that is left, if it is its turn.
-    in_turn: u32,
-    /// Whether a request may pass that asks for more than that, because it is its turn.
-    is_next: bool,
-    /// The free slots that are kept for others.
-    others: u32,
-    /// The free slots that a large request of another tenant waits for.
-    claimed: u32,
-    /// Whether another tenant was refused lately, so that unused slots are left to it.
-    is_contended: bool,
-    limit: u32,
-}
-
 /// For how many times of `active_for` a claim waits for a slot that is given back.
 const PATIENCE: f64 = 5.0;
 
 /// The virtual time that is counted to: 18 minutes of one tenant.
 const LATEST: f64 = (1 << 30) as f64;
 
-/// A difference of slots, or of microseconds, that is due to rounding.
-const ROUNDED: f64 = 1e-6;
-
 /// The name of all tenants together that are not told apart.
 const OTHERS: u64 = 0;
-
-/// How many words come before those of the tenants, and how many a tenant is.
-const HEAD: usize = 9;
-const WORDS: usize = 9;
-
-impl SlotShare {
-    /// The rule in Lua, for stores that run it where the state is.
-    pub(in crate::store) const LUA: &str = include_str!("holders.lua");
-
-    /// Reads what the rule in Lua has told, and how many slots the request has taken.
-    pub(in crate::store) fn read(words: &[u64]) -> Option<(Self, u32)> {
-        let &[
-            whole,
-            in_turn,
-            is_next,
-            others,
-            claimed,
-            is_contended,
-            limit,
-            taken,
-        ] = words
-        else {
-            return None;
-        };
-        let share = Self {
-            whole: whole.try_into().ok()?,
-            in_turn: in_turn.try_into().ok()?,
-            is_next: is_next != 0,
-            others: others.try_into().ok()?,
-            claimed: claimed.try_into().ok()?,
-            is_contended: is_contended != 0,
-            limit: limit.try_into().ok()?,
-        };
-        Some((share, taken.try_into().ok()?))
-    }
-
-    /// Writes into an outcome of the limit what is left for the tenant, whose request has taken so many slots.
-    pub(in crate::store) fn tell(&self, outcome: &mut Outcome, taken: u32) {
-        if outcome.is_blocked() {
-            return;
-        }
-        let told = outcome.with_remaining(self.of(outcome.remaining(), taken));
-        *outcome = if outcome.is_allowed() {
-            told
-        } else {
-            told.denied(None)
-        };
-    }
-
-    /// The whole of this limit, undivided.
-    pub(in crate::store) fn whole(limit: u32) -> Self {
-        Self {
-            whole: limit,
-            in_turn: limit,
-            is_next: true,
-            others: 0,
-            claimed: 0,
-            is_contended: false,
-            limit,
-        }
-    }
-
-    /// Returns whether a request of this cost passes if so many slots are free.
-    pub(in crate::store) fn passes(&self, free: u32, cost: u32) -> bool {
-        let is_free = self.is_all_free(free);
-        let free = free.saturating_sub(self.claimed);
-        let passes = cost <= self.whole || self.is_next || cost <= self.beside_others(free);
-        cost <= free && (passes || is_free)
-    }
-
-    /// Returns how many slots the tenant may take one by one, if so many are free and it has just taken some.
-    pub(in crate::store) fn of(&self, free: u32, taken: u32) -> u32 {
-        let is_free = self.is_all_free(free);
-        let free = free.saturating_sub(self.claimed);
-        let own = self.in_turn.saturating_sub(taken).max(is_free.into());
-        own.max(self.beside_others(free)).min(free)
-    }
-
-    /// Returns whether all slots are free, and no other tenant waits for them.
-    fn is_all_free(&self, free: u32) -> bool {
-        free == self.limit && !self.is_contended
-    }
-
-    fn beside_others(&self, free: u32) -> u32 {
-        free.saturating_sub(self.others)
-    }
-}
 
 impl Holders {
     /// Returns how many tenants are kept.
     pub(in crate::store) fn len(&self) -> usize {
         self.tenants.len()
-    }
-
-    /// Reads what was [written](Self::words). Numbers that no rule writes are not read.
-    pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
-        if words.is_empty() {
-            return Some(Self::default());
-        }
-        let (&[virtual_time, at, hand, due, name, slots, began, since, idle], words) =
-            words.split_first_chunk::<HEAD>()?;
-        let (each, rest) = words.as_chunks();
-        let tenants = each.iter().map(|words| Holder::read(*words));
-        let tenants = tenants.collect::<Option<Vec<_>>>()?;
-        let places = tenants.iter().enumerate();
-        let places = places.map(|(place, tenant)| (tenant.name, place));
-        let places: HashMap<_, _, RandomState> = places.collect();
-        let is_possible = rest.is_empty()
-            // All that are not told apart are one more.
-            && (1..=MOST_TENANTS as usize + 1).contains(&tenants.len())
-            && places.len() == tenants.len();
-        is_possible.then_some(())?;
-        let mut sums = Sums::default();
-        for tenant in &tenants {
-            sums.count_in(tenant);
-        }
-        let claim = Claim {
-            name,
-            slots: slots.try_into().ok()?,
-            began: Micros::new(began),
-            since: Micros::new(since),
-            idle: fraction(idle)?,
-        };
-        Some(Self {
-            virtual_time: fraction(virtual_time)?,
-            at: Micros::new(at),
-            sums,
-            waiting: tenants.iter().filter(|tenant| tenant.waits).count(),
-            claim: Some(claim).filter(|claim| claim.slots > 0),
-            held: tenants
-                .iter()
-                .fold(0, |held, it| u32::saturating_add(held, it.held)),
-            hand: Hand {
-                place: hand.try_into().ok()?,
-                due: fraction(due)?,
-            },
-            tenants,
-            places,
-        })
-    }
-
-    /// Returns them as words: virtual time, the latest moment, the tenant that was visited last and the visits that are due; of the claim
-    /// its tenant, its slots, or 0 if there is none, when it began, when a slot was last given back, and for how long slots were idle for
-    /// it; then for each tenant its name, a word whose first bytes are its weight, its standing and whether it waits, and whose last four
-    /// are the most slots that it has held in the span before, a word of the slots that it holds and of the most in this span, its tag,
-    /// until when its use is counted, when it has last asked, when it was last refused, until when it rests, and when its span began.
-    /// Numbers with a fraction are the bits of a binary64. No tenants are no words.
-    pub(in crate::store) fn words(&self) -> Vec<u64> {
-        if self.tenants.is_empty() {
-            return Vec::new();
-        }
-        let claim = self.claim.as_ref();
-        let claim = claim.map_or([0; 5], |claim| {
-            let [began, since] = [claim.began, claim.since].map(Micros::get);
-            [
-                claim.name,
-                claim.slots.into(),
-                began,
-                since,
-                claim.idle.to_bits(),
-            ]
-        });
-        let head = [
-            self.virtual_time.to_bits(),
-            self.at.get(),
-            self.hand.place as u64,
-            self.hand.due.to_bits(),
-        ];
-        let each = self.tenants.iter().flat_map(Holder::words);
-        head.into_iter().chain(claim).chain(each).collect()
     }
 
     /// Returns when nothing would change any more if all tenants were forgotten, if none asks again and all slots have ended by this
@@ -724,152 +476,6 @@ impl Holders {
     }
 }
 
-impl Holder {
-    fn read(words: [u64; WORDS]) -> Option<Self> {
-        let [name, traits, slots, tag, moments @ ..] = words;
-        let [weight, standing, waits, 0, before @ ..] = traits.to_be_bytes() else {
-            return None;
-        };
-        let [settled, seen, refused, rests, span] = moments.map(Micros::new);
-        let most = [low(slots), u32::from_be_bytes(before)];
-        Some(Self {
-            name,
-            weight: (weight > 0).then_some(weight.into())?,
-            standing: match standing {
-                0 => Standing::Away,
-                1 => Standing::Hungry,
-                2 => Standing::Full,
-                3 => Standing::Sated,
-                _ => return None,
-            },
-            held: low(slots >> 32),
-            wants: most[0].max(most[1]),
-            tag: fraction(tag)?,
-            settled,
-            seen,
-            refused,
-            waits: waits != 0,
-            rests,
-            most,
-            span,
-        })
-    }
-
-    fn words(&self) -> [u64; WORDS] {
-        let standing = match self.standing {
-            Standing::Away => 0,
-            Standing::Hungry => 1,
-            Standing::Full => 2,
-            Standing::Sated => 3,
-        };
-        let weight = u8::try_from(self.weight).unwrap_or(u8::MAX);
-        let [most, before] = self.most;
-        let [a, b, c, d] = before.to_be_bytes();
-        let traits = [weight, standing, self.waits.into(), 0, a, b, c, d];
-        [
-            self.name,
-            u64::from_be_bytes(traits),
-            u64::from(self.held) << 32 | u64::from(most),
-            self.tag.to_bits(),
-            self.settled.get(),
-            self.seen.get(),
-            self.refused.get(),
-            self.rests.get(),
-            self.span.get(),
-        ]
-    }
-
-    /// Finds out how many slots it wants, and whether it was refused lately.
-    fn look_back(&mut self, now: Micros, scale: &SlotScale) {
-        let span = now.saturating_sub(self.span);
-        if span > scale.active_for {
-            let is_next = span.saturating_sub(scale.active_for) <= scale.active_for;
-            self.most = [self.held, if is_next { self.most[0] } else { 0 }];
-            self.span = now;
-        }
-        self.most[0] = self.most[0].max(self.held);
-        self.wants = self.most[0].max(self.most[1]);
-        self.waits &= now.saturating_sub(self.refused) <= scale.active_for;
-    }
-
-    /// Finds out where it stands if the level gives it so many slots.
-    fn stand(&mut self, share: f64, now: Micros, scale: &SlotScale) {
-        self.standing = if now.saturating_sub(self.seen) > scale.active_for {
-            Standing::Away
-        } else if !(self.waits && self.rests <= now) && f64::from(self.wants) <= share + ROUNDED {
-            Standing::Sated
-        } else if f64::from(self.held) > share + ROUNDED {
-            Standing::Full
-        } else {
-            Standing::Hungry
-        };
-    }
-}
-
-impl Sums {
-    /// Returns how many slots the level gives to a tenant of this weight that is in none of the sums.
-    fn level(&self, limit: u32, weight: u32) -> f64 {
-        let taken = self.wanted + self.full + self.away;
-        let left = u64::from(limit).saturating_sub(taken);
-        let weights = self.hungry_weights + u64::from(weight);
-        in_slots(left) * f64::from(weight) / in_slots(weights)
-    }
-
-    /// Returns how fast virtual time goes on: by the part of the limit that tenants share which want more than they have.
-    fn pace(&self, limit: u32) -> f64 {
-        let (left, weights) = self.shared(limit);
-        if weights > 0.0 {
-            left / f64::from(limit.max(1)) / weights
-        } else {
-            1.0
-        }
-    }
-
-    /// Returns the slots that tenants share which want more than they have, and the weights of these.
-    fn shared(&self, limit: u32) -> (f64, f64) {
-        let left = u64::from(limit).saturating_sub(self.sated + self.away);
-        let weights = self.hungry_weights + self.full_weights;
-        (in_slots(left), in_slots(weights))
-    }
-
-    fn count_out(&mut self, tenant: &Holder) {
-        let (weight, held) = (u64::from(tenant.weight), u64::from(tenant.held));
-        match tenant.standing {
-            Standing::Hungry => self.hungry_weights -= weight,
-            Standing::Full => {
-                self.full_weights -= weight;
-                self.full -= held;
-            }
-            Standing::Sated => {
-                self.sated -= held;
-                self.wanted -= u64::from(tenant.wants);
-            }
-            Standing::Away => self.away -= held,
-        }
-    }
-
-    fn count_in(&mut self, tenant: &Holder) {
-        let (weight, held) = (u64::from(tenant.weight), u64::from(tenant.held));
-        match tenant.standing {
-            Standing::Hungry => self.hungry_weights += weight,
-            Standing::Full => {
-                self.full_weights += weight;
-                self.full += held;
-            }
-            Standing::Sated => {
-                self.sated += held;
-                self.wanted += u64::from(tenant.wants);
-            }
-            Standing::Away => self.away += held,
-        }
-    }
-}
-
-/// Returns the lower half of a word.
-fn low(word: u64) -> u32 {
-    u32::try_from(word & u64::from(u32::MAX)).unwrap_or(u32::MAX)
-}
-
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -877,14 +483,6 @@ fn low(word: u64) -> u32 {
 )]
 fn in_whole_micros(time: f64) -> Micros {
     Micros::new(time as u64)
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a sum of slots or of weights that passes 2^53 is rounded"
-)]
-fn in_slots(number: u64) -> f64 {
-    number as f64
 }
 
 #[expect(

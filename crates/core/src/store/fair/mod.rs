@@ -9,7 +9,6 @@ mod turns;
 
 use super::Amendment;
 use crate::clock::Micros;
-use crate::decision::Outcome;
 
 pub(super) use self::holders::{Holders, SlotScale, SlotShare};
 pub(super) use self::shares::{Scale, Share, Shares};
@@ -67,21 +66,6 @@ impl Shares {
             | Amendment::Unblock
             | Amendment::Override(..)
             | Amendment::EndOverride => {}
-        }
-    }
-}
-
-impl Share {
-    /// Writes into an outcome what is left for the tenant, and how long it waits. `taken` is what this request has taken.
-    pub(super) fn tell(&self, outcome: &mut Outcome, (cost, taken): (u32, u32)) {
-        let left = self.of(outcome.remaining(), taken);
-        if outcome.is_allowed() {
-            let delay = outcome.delay_micros();
-            *outcome = outcome.with_remaining(left).delayed(delay);
-        } else if !outcome.is_blocked() && !self.is_below(cost) {
-            let has_room_after = outcome.retry_micros().unwrap_or_default();
-            let wait = self.wait(cost, has_room_after);
-            *outcome = outcome.with_remaining(left).denied(Some(wait));
         }
     }
 }

@@ -30,29 +30,23 @@
 //! These are the only numbers with a fraction in a decision. They divide what the algorithm of the limit grants, in whole units, and never
 //! grant more.
 
+mod scale;
+mod share;
+mod tenant;
+mod words;
+
 use std::collections::HashMap;
 
 use ahash::RandomState;
 
+use self::tenant::{Standing, Tenant};
 use super::hand::Hand;
-use super::times::{earlier, fraction, in_micros, later};
+use super::times::{earlier, in_micros, later};
 use super::turns::{Need, Turns};
-use crate::algorithm::Algorithm;
 use crate::clock::Micros;
-use crate::policy::{Fair, MOST_TENANTS};
 
-/// What the rule has to know of the shared limit and of its tenants.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::store) struct Scale {
-    /// The units of the whole limit.
-    pub(in crate::store) limit: u32,
-    /// The time in which the whole limit is granted anew.
-    pub(in crate::store) fill: Micros,
-    /// How long a tenant counts that does not ask.
-    pub(in crate::store) active_for: Micros,
-    /// How many tenants are told apart.
-    pub(in crate::store) tenants: usize,
-}
+pub(in crate::store) use self::scale::Scale;
+pub(in crate::store) use self::share::Share;
 
 /// The tenants of one shared limit.
 #[derive(Debug, Default)]
@@ -76,308 +70,16 @@ pub(in crate::store) struct Shares {
     turns: Turns,
 }
 
-#[derive(Debug)]
-struct Tenant {
-    name: u64,
-    weight: u32,
-    standing: Standing,
-    tag: f64,
-    /// Its claim is counted in `growing` from this virtual time on.
-    since: f64,
-    /// Its part of `still`.
-    still: f64,
-    /// When it has last asked.
-    seen: Micros,
-    /// Whether a request was refused for lack of room since the last one that passed.
-    waits: bool,
-    /// The units of its turn, if it has one, and when it has it.
-    turn: u32,
-    turn_at: Micros,
-    /// Whether the turn was given for more than a quarter of the limit, as it was then.
-    is_large: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Accruing,
-    Sated,
-    /// It has not asked for long.
-    Lapsed,
-}
-
-/// What a request of a tenant may take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::store) struct Share {
-    /// Whether the tenant has used more than its share.
-    has_debt: bool,
-    /// Whether its request need not be claimed.
-    goes_ahead: bool,
-    /// How many requests of one unit its claim lets pass.
-    claim: u32,
-    /// The whole units below its share of the burst. A request of more need not be claimed.
-    portion: u32,
-    /// The units that the others claim.
-    others: u32,
-    /// Whether another tenant waits for room, so that an unused limit is left to it.
-    is_contended: bool,
-    /// The time in which the tenant pays its debt, whatever others ask; if it has none, the time for which its claim has grown. Nothing, like
-    /// `pace`, if the tenant is alone.
-    balance: Micros,
-    /// The time in which it accrues a unit, whatever others ask.
-    pace: f64,
-    /// The units of the whole limit.
-    limit: u32,
-    /// The units of the tenant's turn, if it has one, and the time until then.
-    turn: u32,
-    turn_after: Micros,
-    /// The units that are kept for the turns of others.
-    kept: u32,
-}
-
-/// How many parts a microsecond has, in bits.
-const PARTS: u32 = 32;
-
-/// The exponent of a pace that is told stands for so much less.
-const BIAS: i32 = 2_000;
-
 /// The virtual time that is counted to: 18 minutes.
 const LATEST: f64 = (1 << 30) as f64;
 
 /// The name of all tenants together that are not told apart.
 const OTHERS: u64 = 0;
 
-/// How many words come before those of the tenants, and how many a tenant is.
-const HEAD: usize = 7;
-const WORDS: usize = 7;
-
-impl Share {
-    /// The rule in Lua, for stores that run it where the state is.
-    pub(in crate::store) const LUA: &str = include_str!("shares.lua");
-
-    /// Reads what the rule in Lua has told.
-    pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
-        let &[
-            limit,
-            has_debt,
-            goes_ahead,
-            claim,
-            portion,
-            others,
-            is_contended,
-            balance,
-            mantissa,
-            exponent,
-            turn,
-            turn_after,
-            kept,
-        ] = words
-        else {
-            return None;
-        };
-        Some(Self {
-            has_debt: has_debt != 0,
-            goes_ahead: goes_ahead != 0,
-            claim: claim.try_into().ok()?,
-            portion: portion.try_into().ok()?,
-            others: others.try_into().ok()?,
-            is_contended: is_contended != 0,
-            balance: Micros::new(balance),
-            pace: in_micros(Micros::new(mantissa))
-                * 2_f64.powi(i32::from(u16::try_from(exponent).ok()?) - BIAS),
-            limit: limit.try_into().ok()?,
-            turn: turn.try_into().ok()?,
-            turn_after: Micros::new(turn_after),
-            kept: kept.try_into().ok()?,
-        })
-    }
-
-    /// The whole of this limit, undivided.
-    pub(in crate::store) fn whole(limit: u32) -> Self {
-        Self {
-            has_debt: false,
-            goes_ahead: true,
-            claim: u32::MAX,
-            portion: limit,
-            others: 0,
-            is_contended: false,
-            balance: Micros::ZERO,
-            pace: 0.0,
-            limit,
-            turn: 0,
-            turn_after: Micros::ZERO,
-            kept: 0,
-        }
-    }
-
-    /// Returns whether no request of this cost ever passes.
-    pub(in crate::store) fn is_below(&self, cost: u32) -> bool {
-        cost > self.limit
-    }
-
-    /// Returns the units that the limit needs to have, so that a request of this cost passes.
-    pub(in crate::store) fn needs(&self, cost: u32) -> u32 {
-        if cost == 0 || cost > self.limit || cost <= self.turn_of_now() {
-            return cost;
-        }
-        let is_its_own = cost <= self.claim || self.goes_ahead || cost > self.portion;
-        let beside_turns = cost.saturating_add(self.kept);
-        let beside_others = cost.saturating_add(self.others);
-        match (is_its_own && !self.has_debt, self.is_contended) {
-            (true, _) => beside_turns,
-            (false, true) => beside_others.max(beside_turns),
-            (false, false) => beside_others.min(self.limit).max(beside_turns),
-        }
-    }
-
-    /// Returns how many units the tenant may take, after it has taken some, if so many are left of a limit.
-    pub(in crate::store) fn of(&self, left: u32, taken: u32) -> u32 {
-        let beside_others = if left == self.limit && !self.is_contended {
-            left
-        } else {
-            left.saturating_sub(self.others)
-        };
-        let claim = self.claim.saturating_sub(taken).min(left);
-        let beside_turns = left.saturating_sub(self.kept);
-        let of_turn = self.turn_of_now().min(left);
-        claim.max(beside_others).min(beside_turns).max(of_turn)
-    }
-
-    pub(super) fn turn_to(&mut self, turn: (u32, Micros)) {
-        (self.turn, self.turn_after) = turn;
-    }
-
-    /// Returns the units of the turn that the tenant has now.
-    fn turn_of_now(&self) -> u32 {
-        if self.turn_after == Micros::ZERO {
-            self.turn
-        } else {
-            0
-        }
-    }
-
-    /// Returns how long a refused request of this cost waits, if the limit has room for it after this time.
-    pub(in crate::store) fn wait(&self, cost: u32, has_room_after: Micros) -> Micros {
-        let of_own = self.own_wait(cost);
-        of_own.max(has_room_after).max(Micros::new(1))
-    }
-
-    /// Returns the time until the turn of a request of this cost, or until the tenant claims that much.
-    fn own_wait(&self, cost: u32) -> Micros {
-        if cost <= self.turn {
-            self.turn_after
-        } else {
-            self.claims_after(cost)
-        }
-    }
-
-    /// Returns the time after which the tenant claims this many units.
-    fn claims_after(&self, cost: u32) -> Micros {
-        // One more, since virtual time is rounded.
-        let accrued = (u128::from(cost) * in_parts(self.pace)).div_ceil(1 << PARTS) + 1;
-        let accrued = Micros::new(accrued.try_into().unwrap_or(u64::MAX));
-        if self.has_debt {
-            self.balance.saturating_add(accrued)
-        } else {
-            accrued.saturating_sub(self.balance)
-        }
-    }
-}
-
-impl Scale {
-    /// Returns that of a policy with this algorithm, or `None` if it grants nothing.
-    pub(in crate::store) fn of(algorithm: &Algorithm, fair: &Fair) -> Option<Self> {
-        Some(Self {
-            limit: algorithm.limit()?,
-            fill: algorithm.period()?.into(),
-            active_for: fair.is_active_for(),
-            tenants: fair.tenants(),
-        })
-    }
-
-    /// Returns the time in which this many units are granted.
-    fn time_of(&self, units: u32) -> f64 {
-        self.fill() / f64::from(self.limit.max(1)) * f64::from(units)
-    }
-
-    fn fill(&self) -> f64 {
-        in_micros(self.fill)
-    }
-}
-
 impl Shares {
     /// Returns how many tenants are kept.
     pub(in crate::store) fn len(&self) -> usize {
         self.tenants.len()
-    }
-
-    /// Reads what was [written](Self::words). Numbers that no rule writes are not read.
-    pub(in crate::store) fn read(words: &[u64]) -> Option<Self> {
-        if words.is_empty() {
-            return Some(Self::default());
-        }
-        let (&[virtual_time, at, growing, still, hand, due, count], words) =
-            words.split_first_chunk::<HEAD>()?;
-        let count = usize::try_from(count).ok()?.checked_mul(WORDS)?;
-        let (words, turns) = words.split_at_checked(count)?;
-        let (each, _) = words.as_chunks();
-        let tenants = each.iter().map(|words| Tenant::read(*words));
-        let tenants = tenants.collect::<Option<Vec<_>>>()?;
-        let places = tenants.iter().enumerate();
-        let places = places.map(|(place, tenant)| (tenant.name, place));
-        let places: HashMap<_, _, RandomState> = places.collect();
-        let weights = |standing| {
-            let those = tenants.iter().filter(move |it| it.standing == standing);
-            those.map(|it| u64::from(it.weight)).sum()
-        };
-        let at = Micros::new(at);
-        let given = tenants.iter().filter(|tenant| tenant.turn > 0).count();
-        let turns = Turns::read(turns, given)?;
-        // All that are not told apart are one more.
-        let is_possible = (1..=MOST_TENANTS as usize + 1).contains(&tenants.len())
-            && places.len() == tenants.len();
-        is_possible.then_some(())?;
-        Some(Self {
-            virtual_time: fraction(virtual_time)?,
-            at,
-            accruing: weights(Standing::Accruing),
-            sated: weights(Standing::Sated),
-            growing: fraction(growing)?,
-            still: fraction(still)?,
-            waiting: tenants.iter().filter(|tenant| tenant.waits).count(),
-            large: tenants.iter().filter(|tenant| tenant.is_large).count(),
-            hand: Hand {
-                place: hand.try_into().ok()?,
-                due: fraction(due)?,
-            },
-            tenants,
-            places,
-            turns,
-        })
-    }
-
-    /// Returns them as words: virtual time, the latest moment, the claims that grow and those that have ended, the tenant that was visited last,
-    /// the visits that are due, and how many tenants there are; then for each tenant its name, a word of its weight, its standing, whether it
-    /// waits, whether its turn is large and, in the last four bytes, the units of its turn, the moment of its turn, when it has last asked,
-    /// its tag, since when its claim is counted, and its part of the claims that have ended; then the [turns](Turns::words). Numbers with a
-    /// fraction are the bits of a binary64. No tenants are no words.
-    pub(in crate::store) fn words(&self) -> Vec<u64> {
-        if self.tenants.is_empty() {
-            return Vec::new();
-        }
-        let head: [u64; HEAD] = [
-            self.virtual_time.to_bits(),
-            self.at.get(),
-            self.growing.to_bits(),
-            self.still.to_bits(),
-            self.hand.place as u64,
-            self.hand.due.to_bits(),
-            self.tenants.len() as u64,
-        ];
-        let each = self.tenants.iter().flat_map(Tenant::words);
-        head.into_iter()
-            .chain(each)
-            .chain(self.turns.words())
-            .collect()
     }
 
     /// Returns when nothing would change any more if all tenants were forgotten, if none asks again.
@@ -944,87 +646,6 @@ impl Shares {
             Standing::Lapsed => {}
         }
     }
-}
-
-impl Tenant {
-    fn read([name, traits, turn_at, seen, tag, since, still]: [u64; WORDS]) -> Option<Self> {
-        let [weight, standing, waits @ 0..=1, is_large @ 0..=1, turn @ ..] = traits.to_be_bytes()
-        else {
-            return None;
-        };
-        let turn = u32::from_be_bytes(turn);
-        // Where there is no turn, none is large.
-        (turn > 0 || is_large == 0).then_some(())?;
-        Some(Self {
-            name,
-            weight: (weight > 0).then_some(weight.into())?,
-            standing: match standing {
-                0 => Standing::Lapsed,
-                1 => Standing::Accruing,
-                2 => Standing::Sated,
-                _ => return None,
-            },
-            tag: fraction(tag)?,
-            since: fraction(since)?,
-            still: fraction(still)?,
-            seen: Micros::new(seen),
-            waits: waits != 0,
-            turn,
-            turn_at: Micros::new(turn_at),
-            is_large: is_large != 0,
-        })
-    }
-
-    fn words(&self) -> [u64; WORDS] {
-        let standing = match self.standing {
-            Standing::Lapsed => 0,
-            Standing::Accruing => 1,
-            Standing::Sated => 2,
-        };
-        let weight = u8::try_from(self.weight).unwrap_or(u8::MAX);
-        let [a, b, c, d] = self.turn.to_be_bytes();
-        let (waits, is_large) = (self.waits.into(), self.is_large.into());
-        let traits = [weight, standing, waits, is_large, a, b, c, d];
-        [
-            self.name,
-            u64::from_be_bytes(traits),
-            self.turn_at.get(),
-            self.seen.get(),
-            self.tag.to_bits(),
-            self.since.to_bits(),
-            self.still.to_bits(),
-        ]
-    }
-
-    /// Returns how far the tenant is ahead of its share, in virtual time.
-    fn debt(&self, virtual_time: f64) -> f64 {
-        (self.tag - virtual_time).max(0.0)
-    }
-
-    /// Returns the time in which the limit grants what the tenant may take; negative if it has a debt.
-    fn claim(&self, virtual_time: f64) -> f64 {
-        (virtual_time - self.tag) * f64::from(self.weight)
-    }
-
-    /// Returns its part of `growing`.
-    fn part(&self, virtual_time: f64) -> f64 {
-        if self.standing != Standing::Accruing {
-            return 0.0;
-        }
-        (virtual_time - self.since) * f64::from(self.weight)
-    }
-}
-
-/// Returns a time in [parts](PARTS) of a microsecond.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a time that is too long is cut"
-)]
-fn in_parts(time: f64) -> u128 {
-    let time = time.min(9_007_199_254_740_991.0);
-    let rest = (time.fract() * f64::from(1 << (PARTS / 2)) * f64::from(1 << (PARTS / 2))).ceil();
-    (u128::from(time as u64) << PARTS) + u128::from(rest as u64)
 }
 
 #[expect(

@@ -1,6 +1,9 @@
 //! The words of tenants that hold slots, and when they lapse.
 
+use super::holder::WORDS;
+use super::words::HEAD;
 use super::*;
+use crate::policy::MOST_TENANTS;
 
 fn scale() -> SlotScale {
     SlotScale {

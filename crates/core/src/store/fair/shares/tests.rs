@@ -1,9 +1,12 @@
 //! The words of tenants, and what they may take after an amendment.
 
+use super::tenant::WORDS;
+use super::words::HEAD;
 use super::*;
 use crate::algorithm::TokenBucket;
 use crate::decision::Outcomes;
 use crate::key::IntoKey;
+use crate::policy::{Fair, MOST_TENANTS};
 use crate::store::fair::times::LARGEST;
 use crate::store::{Amendment, Charge, Taken};
 
