@@ -388,7 +388,7 @@ function turns_of.place(turns, time, need)
   if time <= 0 then
     return 1, 0
   end
-  local begins, narrow = math.max(need.due - time, 0), need.fill / 4
+  local begins, widest = math.max(need.due - time, 0), need.fill / 4
   while turns_of.slot(turns, begins) > SLOTS do
     turns_of.widen(turns)
   end
@@ -406,7 +406,7 @@ function turns_of.place(turns, time, need)
     if here <= 0 or free + here < time then
       free, last = free + here, last + 1
     else
-      local ready, is_narrow = turns_of.booked_until(turns, last) + (time - free), turns.width <= narrow
+      local ready, is_narrow = turns_of.booked_until(turns, last) + (time - free), turns.width <= widest
       local held = math.max(ready, is_narrow and need.due or 0) - turns_of.booked_until(turns, first)
       if held <= math.max(need.fill - ROUNDED, time) + 1e-3 or not is_narrow and first == last then
         return first, ready
@@ -651,6 +651,7 @@ function shares.look(it, field, now)
   local tenant = place and shares.tenant(it, place)
   local passed = math.max(now + it.behind - it.at, 0)
   local virtual, growing = shares.after(it, passed)
+  turns_of.count_in(it.turns, shares.time_of(it, 1))
   turns_of.pass(it.turns, passed)
   return shares.share_of(it, tenant, not tenant or tenant.standing == LAPSED, virtual, growing, it.at + passed)
 end

@@ -26,6 +26,17 @@ fn shares() -> Shares {
     shares
 }
 
+/// A turn that was given under another limit is for as many units.
+#[test]
+fn after_the_limit_has_changed_a_look_tells_what_a_request_is_told() {
+    let twice = TokenBucket::per_second(20).into();
+    let scale = Scale::of(&twice, &Fair::new()).unwrap();
+    let (mut shares, now) = (shares(), Micros::new(2_000_000));
+    let looked = shares.look(8, now, &scale);
+    let (_, asked) = shares.ask((8, 4), now, &scale);
+    assert_eq!((looked.kept, asked.kept), (1, 1));
+}
+
 /// It is so at the moment of the amendment, and not at that of the last request.
 #[test]
 fn what_a_tenant_gets_back_is_its_claim_again_up_to_its_share_of_the_burst() {
