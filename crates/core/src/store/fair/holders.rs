@@ -29,9 +29,9 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use self::holder::{Holder, ROUNDED, Standing};
-use self::sums::{Sums, in_slots};
+use self::sums::Sums;
 use super::hand::Hand;
-use super::times::in_micros;
+use super::times::{earlier, in_all, in_micros, rounded_down};
 use crate::clock::Micros;
 
 pub(in crate::store) use self::scale::SlotScale;
@@ -94,7 +94,7 @@ impl Holders {
         });
         // Whoever is visited meanwhile may stand elsewhere.
         let weights = self.tenants.iter().map(|it| u64::from(it.weight)).sum();
-        let debt = in_whole_micros(debts.fold(0.0, f64::max) * in_slots(weights));
+        let debt = earlier(debts.fold(0.0, f64::max) * in_all(weights));
         let lasts = scale.active_for.max(debt).saturating_add(Micros::new(1));
         let rests = self.tenants.iter().map(|it| it.rests);
         let lapses = ended.saturating_add(lasts.min(Micros::LONGEST));
@@ -106,7 +106,7 @@ impl Holders {
         let away = now.saturating_sub(self.at);
         let debts = self.tenants.iter().map(|it| it.tag - self.virtual_time);
         let weights = self.sums.hungry_weights + self.sums.full_weights;
-        let longest = debts.fold(0.0, f64::max) * in_slots(weights.max(1));
+        let longest = debts.fold(0.0, f64::max) * in_all(weights.max(1));
         away > scale.active_for
             && self
                 .tenants
@@ -286,7 +286,7 @@ impl Holders {
             // A lower limit may have left nothing.
             let all_was_idle_for = (claim.idle / left).min(in_micros(passed));
             let due = all_was_idle_for * weights / f64::from(tenant.weight);
-            let rest = in_whole_micros(due).saturating_sub(passed);
+            let rest = earlier(due).saturating_sub(passed);
             tenant.rests = self.at.saturating_add(rest);
         }
     }
@@ -474,24 +474,6 @@ impl Holders {
         self.waiting += usize::from(tenant.waits);
         self.sums.count_in(tenant);
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a time that is too long is cut, and one below 0 is 0"
-)]
-fn in_whole_micros(time: f64) -> Micros {
-    Micros::new(time as u64)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a number that is too large is cut, and one below 0 is 0"
-)]
-fn rounded_down(number: f64) -> u32 {
-    number as u32
 }
 
 #[cfg(all(test, not(tower_ratelimit_loom)))]

@@ -6,9 +6,8 @@
 //! All amounts are times in microseconds: that in which the shared limit grants so many units. Virtual time goes on by the real time
 //! divided by the weights of the tenants that accrue, so a tenant of weight w accrues w in each microsecond of virtual time. A tenant has
 //! a *tag*, the virtual time at which it has used its share, and a charge moves the tag on. What lies between the tag and the present is
-//! the tenant's *claim*, or its debt, which is of one request, or of two if a turn has come
-//! early. A claim ends at the tenant's share of the burst, unless a request of
-//! the tenant waits for room. From then on the tenant does not accrue, and the others accrue faster.
+//! the tenant's *claim*, or its debt, which is of one request, or of two if a turn has come early. A claim ends at the tenant's share of
+//! the burst, unless a request of the tenant waits for room. From then on the tenant does not accrue, and the others accrue faster.
 //!
 //! A request passes if the limit has room and its tenant claims its cost. It also passes if room is left beside the claims of the others, or
 //! if nothing of the limit is used and no other tenant waits. Some requests pass if the limit has room and their tenant has no debt: the
@@ -43,7 +42,7 @@ use ahash::RandomState;
 
 use self::tenant::{Standing, Tenant};
 use super::hand::Hand;
-use super::times::{earlier, in_micros, later};
+use super::times::{earlier, in_all, in_micros, later, rounded_down, rounded_up};
 use super::turns::Turns;
 use crate::clock::Micros;
 
@@ -104,7 +103,7 @@ impl Shares {
     fn longest_debt(&self) -> f64 {
         let debts = self.tenants.iter().map(|it| it.debt(self.virtual_time));
         // Where nobody is active, virtual time passes as time does.
-        debts.fold(0.0, f64::max) * in_weights(self.active().max(1))
+        debts.fold(0.0, f64::max) * in_all(self.active().max(1))
     }
 
     /// Returns the time until the last moment at which a tenant was told to come.
@@ -172,7 +171,7 @@ impl Shares {
         let of_weight = if is_alone {
             0.0
         } else {
-            in_weights(active) / in_weights(weight)
+            in_all(active) / in_all(weight)
         };
         Share {
             has_debt: debt > 0.0,
@@ -187,7 +186,7 @@ impl Shares {
             others,
             is_contended: self.waiting > usize::from(tenant.is_some_and(|tenant| tenant.waits)),
             balance: if debt > 0.0 {
-                later(debt * in_weights(weight) * of_weight)
+                later(debt * in_all(weight) * of_weight)
             } else {
                 earlier(claim * of_weight)
             },
@@ -217,7 +216,7 @@ impl Shares {
             // What nobody uses pays the debts.
             0 => (self.virtual_time + passed, 0.0),
             weights => (
-                self.virtual_time + passed / in_weights(weights),
+                self.virtual_time + passed / in_all(weights),
                 self.growing + passed,
             ),
         }
@@ -397,7 +396,7 @@ impl Shares {
     fn most(&self, place: usize, scale: &Scale) -> f64 {
         let tenant = &self.tenants[place];
         let active = self.active().max(tenant.weight.into());
-        let share = scale.fill() * f64::from(tenant.weight) / in_weights(active);
+        let share = scale.fill() * f64::from(tenant.weight) / in_all(active);
         share.max(scale.time_of(1))
     }
 
@@ -464,32 +463,6 @@ impl Shares {
             Standing::Lapsed => {}
         }
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "at most 1,024 tenants of a weight of at most 100"
-)]
-fn in_weights(weights: u64) -> f64 {
-    weights as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a number that is too large is cut"
-)]
-fn rounded_up(number: f64) -> u32 {
-    number.ceil() as u32
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a number that is too large is cut"
-)]
-fn rounded_down(number: f64) -> u32 {
-    number as u32
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Times with a fraction, and what is told and kept of them.
+//! Numbers with a fraction, and what is told and kept of them.
 
 use crate::clock::Micros;
 
@@ -24,7 +24,7 @@ pub(super) fn in_micros(time: Micros) -> f64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a time that is too long is cut"
+    reason = "a time that is too long is cut, and one below 0 is 0"
 )]
 pub(super) fn earlier(time: f64) -> Micros {
     Micros::new(time as u64)
@@ -42,4 +42,31 @@ pub(super) fn later(time: f64) -> Micros {
     } else {
         Micros::ZERO
     }
+}
+
+/// Returns a sum of weights or of slots.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a sum that passes 2^53 is rounded"
+)]
+pub(super) fn in_all(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number that is too large is cut, and one below 0 is 0"
+)]
+pub(super) fn rounded_up(number: f64) -> u32 {
+    number.ceil() as u32
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number that is too large is cut, and one below 0 is 0"
+)]
+pub(super) fn rounded_down(number: f64) -> u32 {
+    number as u32
 }

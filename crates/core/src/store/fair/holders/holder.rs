@@ -48,7 +48,7 @@ pub(super) const WORDS: usize = 9;
 impl Holder {
     pub(super) fn read(words: [u64; WORDS]) -> Option<Self> {
         let [name, traits, slots, tag, moments @ ..] = words;
-        let [weight, standing, waits, 0, before @ ..] = traits.to_be_bytes() else {
+        let [weight, standing, waits @ 0..=1, 0, before @ ..] = traits.to_be_bytes() else {
             return None;
         };
         let [settled, seen, refused, rests, span] = moments.map(Micros::new);

@@ -1,6 +1,7 @@
 //! The sums over tenants from which the level follows.
 
 use super::holder::{Holder, Standing};
+use crate::store::fair::times::in_all;
 
 /// The tenants of each standing together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +22,7 @@ impl Sums {
         let taken = self.wanted + self.full + self.away;
         let left = u64::from(limit).saturating_sub(taken);
         let weights = self.hungry_weights + u64::from(weight);
-        in_slots(left) * f64::from(weight) / in_slots(weights)
+        in_all(left) * f64::from(weight) / in_all(weights)
     }
 
     /// Returns how fast virtual time goes on: by the part of the limit that tenants share which want more than they have.
@@ -38,7 +39,7 @@ impl Sums {
     pub(super) fn shared(&self, limit: u32) -> (f64, f64) {
         let left = u64::from(limit).saturating_sub(self.sated + self.away);
         let weights = self.hungry_weights + self.full_weights;
-        (in_slots(left), in_slots(weights))
+        (in_all(left), in_all(weights))
     }
 
     pub(super) fn count_out(&mut self, tenant: &Holder) {
@@ -72,12 +73,4 @@ impl Sums {
             Standing::Away => self.away += held,
         }
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a sum of slots or of weights that passes 2^53 is rounded"
-)]
-pub(super) fn in_slots(number: u64) -> f64 {
-    number as f64
 }
