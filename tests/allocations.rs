@@ -64,6 +64,24 @@ fn a_share_of_a_thousand_tenants_allocates_nothing() {
     assert_eq!(count, 0);
 }
 
+/// Each has a turn then.
+#[test]
+fn a_refusal_of_one_of_a_thousand_tenants_allocates_nothing() {
+    let bucket = TokenBucket::per_hour(10_000).burst(100);
+    let policy = Policy::new("a", bucket).fair(Fair::new());
+    let limiter = Limiter::builder().policy(policy).build_local().unwrap();
+    let keys: Vec<_> = (0..1_000_u64)
+        .map(|tenant| Key::branch(Key::GLOBAL, &[tenant.into_key()]))
+        .collect();
+    let mut refused = 0;
+    let count = allocations(|| {
+        let ask = keys.iter().map(|key| limiter.check(*key, 1).now());
+        refused = ask.filter(|decision| !decision.is_allowed()).count();
+    });
+    assert!(refused > 900, "{refused}");
+    assert_eq!(count, 0);
+}
+
 #[test]
 fn slots_of_a_thousand_tenants_allocate_nothing() {
     let policy = Policy::new("a", Concurrency::of(10)).fair(Fair::new());

@@ -317,8 +317,12 @@ impl Turns {
 
     /// Joins each two slots.
     fn widen(&mut self) {
-        let pairs = self.booked.chunks(2);
-        self.booked = pairs.map(|pair| pair.iter().sum()).collect();
+        let pairs = self.booked.len().div_ceil(2);
+        for slot in 0..pairs {
+            let second = self.booked.get(2 * slot + 1).copied();
+            self.booked[slot] = self.booked[2 * slot] + second.unwrap_or(0.0);
+        }
+        self.booked.truncate(pairs);
         self.width *= 2.0;
     }
 
@@ -330,22 +334,27 @@ impl Turns {
     /// Makes two of each slot: what is booked in it stands at its beginning.
     fn narrow(&mut self) {
         let half = self.width / 2.0;
-        let mut booked = Vec::with_capacity(SLOTS);
-        for (slot, time) in self.booked.iter().enumerate() {
+        let slots = self.booked.len();
+        self.booked.resize(2 * slots, 0.0);
+        for slot in (0..slots).rev() {
             let begun = if slot == 0 { self.begun } else { 0.0 };
+            let time = self.booked[slot];
             let first = time.min((half - begun).max(0.0));
-            booked.extend([first, time - first]);
+            self.booked[2 * slot] = first;
+            self.booked[2 * slot + 1] = time - first;
         }
-        while booked.pop_if(|last| *last == 0.0).is_some() {}
+        while self.booked.pop_if(|last| *last == 0.0).is_some() {}
         if self.begun >= half {
             self.begun -= half;
-            booked.drain(..booked.len().min(1));
+            self.booked.drain(..self.booked.len().min(1));
         }
-        (self.booked, self.width) = (booked, half);
+        self.width = half;
     }
 
     fn book(&mut self, slot: usize, time: f64) {
         if self.booked.len() <= slot {
+            // None of them allocates later.
+            self.booked.reserve_exact(SLOTS - self.booked.len());
             self.booked.resize(slot + 1, 0.0);
         }
         self.booked[slot] += time;
