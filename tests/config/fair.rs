@@ -55,9 +55,30 @@ fn what_it_does_not_go_with_is_told_with_its_line() {
         ("wait_up_to = \"1s\"", "`fair`"),
         ("reserve = 2\nlow_priority = { method = \"GET\" }", "`fair`"),
         ("key_limits = { keys = { a = \"5/hour\" } }", "`fair`"),
+        (
+            "hours = { zone = \"UTC\", limits = { \"00:00-24:00\" = \"5/hour\" } }",
+            "policies.upstream",
+        ),
     ] {
         let told = mistakes(&with(line)).join("\n");
         assert!(told.contains(remedy), "{line}: {told}");
+    }
+    let adapt = "[adapt]\nsignals = [\"cpu\", \"memory\"]\n";
+    let adapted = with("adapt = true") + adapt;
+    let calls = "algorithm = \"fixed-window\"\nquota = \"5/day\"\nkey = \"client_ip\"\n";
+    let group = format!(
+        "{FAIR}\n[policies.plan]\n{calls}\n[policies.credits]\n{calls}\n[first_of]\nspend = [\"plan\", \"credits\"]\n"
+    );
+    for (text, place, remedy) in [
+        (adapted, "policies.upstream.adapt", "`fair`"),
+        (group, "policies.upstream.fair", "`first_of`"),
+    ] {
+        let told = mistakes(&text);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].contains(place) && told[0].contains(remedy),
+            "{told:?}"
+        );
     }
     for (from, to, remedy) in [
         ("token-bucket", "fixed-window", "TokenBucket"),

@@ -144,6 +144,10 @@ fn what_does_not_go_with_a_group_is_refused_where_it_stands() {
             "penalty = { refusals = 3, within = \"1min\" }",
             "policies.all.penalty",
         ),
+        (
+            "hours = { zone = \"UTC\", limits = { \"00:00-24:00\" = \"9/day\" } }",
+            "policies.all.hours",
+        ),
     ] {
         let told = mistakes(&with(all, &format!("{all}{option}\n")));
         assert_eq!(told.len(), 1, "{told:#?}");
@@ -211,6 +215,19 @@ fn leases_and_different_slots_of_a_cluster_are_refused() {
             .parse::<Config>()
             .is_ok()
     );
+}
+
+/// It counts what Envoy asks about, beside the group.
+#[test]
+fn a_descriptor_may_have_the_limit_of_a_member() {
+    let envoy = "[[envoy]]\ndomain = \"shop\"\nentries = [\"tenant\"]\npolicy = \"plan\"\n";
+    let understood = config(&format!("{SPEND}\n{envoy}"))
+        .understood()
+        .to_string();
+    let line = understood
+        .lines()
+        .find(|line| line.starts_with("shop/tenant"));
+    assert!(line.unwrap().contains("fixed-window 1/day"), "{understood}");
 }
 
 /// What an answer costs beyond the plan goes to the credits.

@@ -575,6 +575,27 @@ fn a_level_is_guaranteed_a_part_of_the_level_above() {
 }
 
 #[test]
+fn a_reload_that_adds_or_drops_a_guarantee_keeps_what_was_used() {
+    let folder = Folder::new("guarantee");
+    let write = |text: &str| fs::write(folder.file(), text).unwrap();
+    let without = GUARANTEED.replace(", guaranteed = \"3/hour\"", "");
+    write(&without);
+    let watched = Config::read(folder.file()).unwrap().watch().unwrap();
+    let by = |team: &str| send(&watched.layer(), of("acme", team)).status;
+    let count = |team: &str| (0..9).filter(|_| by(team) == 200).count();
+    assert_eq!(by("blue"), 200);
+    write(GUARANTEED);
+    watched.reload().unwrap();
+    // From now on the guarantee counts what is used of it: two of its three units are kept, and ten are used in all.
+    assert_eq!(by("blue"), 200);
+    assert_eq!(count("red"), 6);
+    write(&without);
+    watched.reload().unwrap();
+    assert_eq!(count("red"), 2);
+    assert_eq!(by("blue"), 429);
+}
+
+#[test]
 fn a_guarantee_that_cannot_be_kept_is_told_with_its_line() {
     for (from, to, remedy) in [
         (
@@ -593,6 +614,11 @@ fn a_guarantee_that_cannot_be_kept_is_told_with_its_line() {
             "quota = \"10/hour\", wait_up_to = \"1s\"",
             "`wait_up_to`",
         ),
+        (
+            "quota = \"10/hour\"",
+            "quota = \"10/hour\", hours = { zone = \"UTC\", limits = { \"00:00-24:00\" = \"9/hour\" } }",
+            "leave the hours of \"spend.org\" out",
+        ),
     ] {
         let told = mistakes(&GUARANTEED.replace(from, to));
         assert_eq!(told.len(), 1, "{to}: {told:#?}");
@@ -602,6 +628,13 @@ fn a_guarantee_that_cannot_be_kept_is_told_with_its_line() {
     let root = "quota = \"10/hour\", guaranteed = \"3/hour\"";
     let told = mistakes(&GUARANTEED.replace("quota = \"10/hour\"", root));
     assert!(told[0].contains("nothing is above the root"), "{told:#?}");
+    let calls = "quota = \"5/day\"\nkey = \"client_ip\"\n";
+    let group = format!(
+        "{GUARANTEED}\n[policies.plan]\n{calls}\n[policies.credits]\n{calls}\n[first_of]\nspend = [\"plan\", \"credits\"]\n"
+    );
+    let told = mistakes(&group);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(told[0].contains("`first_of`"), "{told:#?}");
     let outside = "[policies.a]\nkey = \"global\"\nquota = \"9/hour\"\nguaranteed = \"3/hour\"\n";
     let told = mistakes(outside);
     assert!(

@@ -93,6 +93,10 @@ pub(super) fn check(
             "the store of the program does not divide limits among tenants; take the memory of this process or Redis, or leave `fair` out",
         );
     }
+    // A mistake of a policy would be told twice.
+    if at.walk.is_wrong() {
+        return Some(());
+    }
     let Err(error) = limiter.clone().policies(policies).build() else {
         return Some(());
     };

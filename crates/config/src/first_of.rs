@@ -289,6 +289,14 @@ impl Store for Like {
         true
     }
 
+    fn divides_limits(&self) -> bool {
+        true
+    }
+
+    fn keeps_guarantees(&self) -> bool {
+        true
+    }
+
     fn chooses_payers(&self) -> Payers {
         self.0
     }

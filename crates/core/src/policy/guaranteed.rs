@@ -105,6 +105,11 @@ impl Policy {
     /// Returns what is to be done if this policy cannot guarantee this to the one below.
     fn check_guaranteeing(&self, quota: Quota) -> Option<String> {
         let name = &self.name;
+        if self.algorithm.has_hours() {
+            return Some(format!(
+                "leave the hours of {name:?} out, or leave the guarantee out: what a request waits for is counted out without hours"
+            ));
+        }
         let is_steady = self.algorithm.replenishment() == Some(Replenishment::Steady);
         let is_fit = match self.algorithm {
             Algorithm::FixedWindow(_) => true,
