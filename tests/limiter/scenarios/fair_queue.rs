@@ -348,6 +348,17 @@ fn who_asks_a_hundred_times_as_often_has_no_more() {
     }
 }
 
+/// When what it had in the line before the others came has gone on.
+#[test]
+fn a_hog_among_hundreds_has_no_more() {
+    let mut askers = vec![asker(2.0); 200];
+    askers[0] = asker(400.0);
+    let had = play_under(queue(19), &askers, (45.0, 105.0));
+    assert!(jain(&had) >= 0.98, "{}", jain(&had));
+    // Its share is a half a second.
+    assert!(had[0].rate <= 0.55, "{:?}", had[0]);
+}
+
 /// A tenant that asks for less than its share finds a place each time, and goes on after the hog's next one, while the hog fills the queue.
 #[test]
 fn a_hog_waits_behind_itself() {
