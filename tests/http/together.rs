@@ -497,7 +497,12 @@ async fn a_divided_limit() {
     for (subject, layer) in ALL.into_iter().zip(as_told("`fair`", beside)) {
         let Some(layer) = layer else { continue };
         assert_eq!(count(&layer, acme).await, 5, "{subject:?}");
-        // What the subject refuses uses no share: the other limit has two units left.
+        // What the subject refuses uses nothing of the other limit.
+        let client = Key::branch(Key::GLOBAL, &["acme".into_key()]);
+        let inspection = layer.limiter().inspect(client).await.unwrap();
+        let mut each = inspection.policies();
+        let (_, other) = each.find(|(name, _)| *name == "other").unwrap();
+        assert_eq!(other.remaining(), 2, "{subject:?}");
         let passed = count(&layer, || of(&["other", "blue"])).await;
         let left = match subject {
             Subject::Tree => 2,

@@ -164,7 +164,28 @@ async fn leased_levels_of_one_are_not_passed(
     saved.sum()
 }
 
-/// A node that holds units of a user holds those of team and organisation too.
+#[tokio::test]
+async fn a_node_that_holds_units_of_a_user_holds_those_of_team_and_organisation_too() {
+    let server = Server::start(&[]);
+    let path = ["acme", "blue", "ann"];
+    let lease = Lease::up_to(Duration::from_secs(60));
+    let store = patient().lease(lease).open(server.url()).unwrap();
+    let layer = layer(&store, [300_000, 200_000, 100_000]);
+    let leased = async |level: usize| {
+        let inspection = layer.limiter().inspect(key_of(&path[..=level])).await;
+        let inspection = inspection.unwrap();
+        inspection.leased().map(|(_, units)| units).sum::<u32>()
+    };
+    for _ in 0..5_000 {
+        assert_eq!(status(&layer, path).await, StatusCode::OK);
+        if leased(2).await > 0 {
+            assert!(leased(1).await > 0 && leased(0).await > 0);
+            return;
+        }
+    }
+    panic!("no unit of a user was leased");
+}
+
 #[tokio::test]
 async fn leases_never_pass_a_level() {
     let server = Server::start(&[]);

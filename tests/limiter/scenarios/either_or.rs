@@ -143,6 +143,26 @@ fn a_block_of_one_member_lets_the_next_pay_and_a_reset_gives_it_back() {
 }
 
 #[test]
+fn a_blocked_member_is_passed_over_and_its_wait_is_the_rest_of_the_block() {
+    let builder = Limiter::builder().policies([day("plan", 2), day("credits", 3)]);
+    let builder = builder.store(MemoryStore::new().clock(ManualClock::new()));
+    let builder = builder.first_of("spend", ["plan", "credits"]);
+    let limiter = builder.build_local().unwrap();
+    let ask = || {
+        let members = [("plan", "ann", 1), ("credits", "card", 1)];
+        limiter.named(members).unwrap().check().now()
+    };
+    limiter.block("ann", 2 * HOUR).now();
+    assert_eq!(ask().payer("spend"), Some("credits"));
+    limiter.block("card", HOUR).now();
+    let refused = ask();
+    assert!(!refused.is_allowed());
+    assert_eq!(refused.retry_after(), Some(HOUR));
+    limiter.unblock("ann").now();
+    assert_eq!(ask().payer("spend"), Some("plan"));
+}
+
+#[test]
 fn a_member_that_is_off_or_in_shadow_never_pays() {
     for mode in [Mode::Off, Mode::Shadow] {
         let policies = [day("plan", 2).mode(mode), day("credits", 1)];
