@@ -10,8 +10,8 @@ use tower_ratelimit::key::{IntoKey, Key};
 use tower_ratelimit::policy::Fair;
 use tower_ratelimit::store::RestoreStatus;
 use tower_ratelimit::{
-    Algorithm, Decision, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
-    Quota, TokenBucket,
+    Algorithm, Decision, FixedWindow, LeakyQueue, Limiter, LocalLimiter, ManualClock, MemoryStore,
+    Policy, Quota, TokenBucket,
 };
 
 const KINDS: [&str; 10] = [
@@ -339,9 +339,8 @@ proptest! {
 }
 
 /// A limit of 10 a second that tenants share.
-fn divided(store: &MemoryStore) -> LocalLimiter {
-    let bucket = TokenBucket::per_second(10);
-    let policy = Policy::new("upstream", bucket).fair(Fair::new());
+fn divided(store: &MemoryStore, algorithm: Algorithm) -> LocalLimiter {
+    let policy = Policy::new("upstream", algorithm).fair(Fair::new());
     let builder = Limiter::builder().policy(policy);
     builder.store(store.clone()).build_local().unwrap()
 }
@@ -355,21 +354,26 @@ fn share_taken(limiter: &LocalLimiter, tenant: &str) -> u32 {
     taken
 }
 
+/// Of a bucket, and of the places of a queue.
 #[test]
 fn the_shares_of_tenants_are_restored() {
-    let (store, clock) = store();
-    let limiter = divided(&store);
-    let ann = Key::branch(Key::GLOBAL, &["ann".into_key()]);
-    assert!(limiter.admit(ann, 1).now());
-    assert_eq!(share_taken(&limiter, "hog"), 9);
-    clock.advance(Duration::from_millis(400));
-    let again = |store: &MemoryStore| {
-        let limiter = divided(store);
-        (share_taken(&limiter, "hog"), share_taken(&limiter, "ann"))
-    };
-    let restarted = again(&restart(&restart(&store)));
-    assert_eq!(restarted, again(&store), "as without a restart");
-    assert!(restarted.1 > 0, "{restarted:?}");
+    let bucket = TokenBucket::per_second(10).into();
+    let queue = LeakyQueue::per_second(10).places(9).into();
+    for algorithm in [bucket, queue] {
+        let (store, clock) = store();
+        let limiter = divided(&store, algorithm);
+        let ann = Key::branch(Key::GLOBAL, &["ann".into_key()]);
+        assert!(limiter.admit(ann, 1).now());
+        assert_eq!(share_taken(&limiter, "hog"), 9, "{algorithm}");
+        clock.advance(Duration::from_millis(400));
+        let again = |store: &MemoryStore| {
+            let limiter = divided(store, algorithm);
+            (share_taken(&limiter, "hog"), share_taken(&limiter, "ann"))
+        };
+        let restarted = again(&restart(&restart(&store)));
+        assert_eq!(restarted, again(&store), "as without a restart");
+        assert!(restarted.1 > 0, "{algorithm}: {restarted:?}");
+    }
 }
 
 /// Returns a snapshot of several policies, some of whose states are long.

@@ -656,10 +656,14 @@ fn team(name: &str) -> Key {
     Key::branch("acme", &[name.into_key()])
 }
 
-fn tree(org: u32, guaranteed: u32) -> [Policy; 2] {
+fn plain_tree(org: u32) -> [Policy; 2] {
     let level = |name| without_a_standby(Policy::new(name, FixedWindow::per_day(org)));
-    let low = level("team").below("org");
-    [level("org"), low.guaranteed(Quota::per_day(guaranteed))]
+    [level("org"), level("team").below("org")]
+}
+
+fn tree(org: u32, guaranteed: u32) -> [Policy; 2] {
+    let [org, low] = plain_tree(org);
+    [org, low.guaranteed(Quota::per_day(guaranteed))]
 }
 
 fn over(store: &RedisStore, policies: [Policy; 2]) -> Limiter {
@@ -695,6 +699,21 @@ async fn one_call_keeps_the_guarantees_of_all_nodes() {
     let calls = calls(&server, "evalsha") + calls(&server, "eval");
     // One for each request, and one that the server did not know.
     assert_eq!(calls, before + 1 + 13 + 8 + 1);
+}
+
+/// As after a reload of limits.
+#[tokio::test]
+async fn a_guarantee_that_comes_or_goes_keeps_what_was_used() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let guaranteed = over(&store, tree(10, 3));
+    let without = over(&store, plain_tree(10));
+    assert!(passes(&without, team("blue"), 1).await);
+    // From now on the guarantee counts what is used of it: two of its three units are kept.
+    assert!(passes(&guaranteed, team("blue"), 1).await);
+    assert_eq!(take(&guaranteed, team("red")).await, 6);
+    assert_eq!(take(&without, team("red")).await, 2);
+    assert!(!passes(&without, team("blue"), 1).await);
 }
 
 #[tokio::test]

@@ -768,6 +768,21 @@ fn more_tenants_than_are_told_apart_share_one_place() {
 }
 
 #[test]
+fn a_thousand_and_twenty_four_tenants_are_told_apart() {
+    let (limiter, _) = limiter(TokenBucket::per_second(10_000));
+    let told_apart = |asked: u64| {
+        let names = 0..asked;
+        names.for_each(|name| assert!(limiter.check(tenant(name), 1).now().is_allowed()));
+        let inspection = limiter.inspect(tenant(0_u64)).now();
+        let (_, share) = inspection.shares().next().unwrap();
+        share.tenants()
+    };
+    assert_eq!(told_apart(1_024), 1_024);
+    // All others are one.
+    assert_eq!(told_apart(1_100), 1_025);
+}
+
+#[test]
 fn what_is_given_back_of_a_tenant_that_is_not_told_apart_is_of_the_place_it_shares() {
     let clock = ManualClock::new();
     let fair = Fair::new().most_tenants(2);
