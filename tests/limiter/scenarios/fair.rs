@@ -26,6 +26,7 @@ use tower_ratelimit::{
 };
 
 use super::HOUR;
+use super::draw::Draw;
 use crate::support::driver::now;
 use crate::support::items::{Map, OneByOne};
 
@@ -72,18 +73,6 @@ fn asker(per_second: f64) -> Asker {
     }
 }
 
-/// Numbers from 0 to 1, drawn by xorshift.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
 /// Lets the tenants ask for so many seconds, at gaps of half to one and a half of the mean. Returns the units a second that each had from
 /// `since` on.
 fn play(
@@ -92,7 +81,7 @@ fn play(
     askers: &[Asker],
     (since, until): (f64, f64),
 ) -> Vec<f64> {
-    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let mut draw = Draw::seeded(0x9e37_79b9_7f4a_7c15);
     let micros = |seconds: f64| (seconds * 1e6) as u64;
     let first = askers.iter().enumerate();
     let first = first.map(|(place, asker)| {
@@ -462,7 +451,7 @@ fn large_requests_have_their_share_beside_small_ones() {
 #[test]
 fn the_limit_itself_is_never_passed() {
     let (limiter, clock) = limiter(TokenBucket::per_second(10).burst(20));
-    let mut draw = Draw(7);
+    let mut draw = Draw::seeded(7);
     let (mut passed, mut passed_in) = (0, 0_u64);
     for _ in 0..20_000 {
         let gap = (draw.next() * 20_000.0) as u64;
@@ -501,7 +490,7 @@ fn the_wait_that_is_told_is_enough() {
 
 fn the_wait_is_enough(bucket: TokenBucket) {
     let (limiter, clock) = limiter(bucket);
-    let mut draw = Draw(11);
+    let mut draw = Draw::seeded(11);
     let mut told = 0;
     for _ in 0..5_000 {
         clock.advance(Duration::from_micros((draw.next() * 40_000.0) as u64));
@@ -551,7 +540,7 @@ fn who_is_alone_waits_no_longer_than_without_tenants() {
         .store(MemoryStore::new().clock(clock.clone()))
         .build_local()
         .unwrap();
-    let mut draw = Draw(5);
+    let mut draw = Draw::seeded(5);
     for _ in 0..5_000 {
         clock.advance(Duration::from_micros((draw.next() * 300_000.0) as u64));
         let cost = (draw.next() * 22.0) as u32;
@@ -573,7 +562,7 @@ fn who_is_alone_waits_no_longer_than_without_tenants() {
 #[test]
 fn what_remains_would_pass() {
     let (limiter, clock) = limiter(TokenBucket::per_second(10).burst(30));
-    let mut draw = Draw(3);
+    let mut draw = Draw::seeded(3);
     for _ in 0..400 {
         clock.advance(Duration::from_micros((draw.next() * 200_000.0) as u64));
         let name = (draw.next() * 4.0) as u64;

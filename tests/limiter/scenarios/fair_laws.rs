@@ -21,6 +21,8 @@ use tower_ratelimit::{
     Policy, TokenBucket,
 };
 
+use super::draw::Draw;
+
 const PLANS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 /// How long a tenant counts that does not ask, in microseconds.
@@ -337,7 +339,7 @@ fn tenant(place: usize) -> Key {
 /// Lets all tenants ask, and looks at each decision, at what each tenant has had, and at the waits that are told.
 fn play(case: &Case) -> TestCaseResult {
     let mut scene = Scene::new(case, Fair::new());
-    let mut draw = Draw(case.seed);
+    let mut draw = Draw::seeded(case.seed);
     let per_micro = f64::from(case.per_second) / 1e6;
     // The second period of the limit, and of those that have gone.
     let since = (f64::from(case.burst) / per_micro).max(ACTIVE_FOR as f64);
@@ -465,7 +467,7 @@ fn keep_what_is_told_of_a_small_burst(case: &Case, tenants: usize) -> TestCaseRe
 fn come_as_told(case: &Case, lateness: f64) -> (usize, Vec<(usize, u64)>) {
     let fair = Fair::new().active_for(Duration::from_secs(60));
     let mut scene = Scene::new(case, fair);
-    let mut draw = Draw(case.seed);
+    let mut draw = Draw::seeded(case.seed);
     for place in 0..case.askers.len() {
         let _ = scene.decide(place);
     }
@@ -504,18 +506,6 @@ fn come_as_told(case: &Case, lateness: f64) -> (usize, Vec<(usize, u64)>) {
         next.push(Reverse(again));
     }
     (told, in_vain)
-}
-
-/// Numbers from 0 to 1, drawn by xorshift.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
 /// The burst cannot hold what all of them wait for. If each was told when it has accrued its request, 3 of 453 and 209 of 535 came in vain.

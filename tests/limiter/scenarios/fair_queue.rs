@@ -32,6 +32,7 @@ use tower_ratelimit::{
     FixedWindow, LeakyQueue, LimitLayer, Limiter, ManualClock, MemoryStore, Policy, SharedStore,
 };
 
+use super::draw::Draw;
 use super::{HOUR, MILLISECOND, SECOND};
 use crate::support::driver::now;
 use crate::support::items::{Map, OneByOne};
@@ -240,18 +241,6 @@ struct Had {
     longest: f64,
 }
 
-/// Numbers from 0 to 1, drawn by xorshift.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
 fn micros(seconds: f64) -> u64 {
     (seconds * 1e6) as u64
 }
@@ -259,7 +248,7 @@ fn micros(seconds: f64) -> u64 {
 /// Lets the tenants ask at gaps of half to one and a half of the mean, until so many seconds. Returns what each had from `since` on, and
 /// the moments at which requests went on, in seconds.
 fn play(scene: &mut Scene, askers: &[Asker], (since, until): (f64, f64)) -> (Vec<Had>, Vec<f64>) {
-    let mut draw = Draw(0x9e37_79b9_7f4a_7c15);
+    let mut draw = Draw::seeded(0x9e37_79b9_7f4a_7c15);
     let mut next = BinaryHeap::new();
     for (place, asker) in askers.iter().enumerate() {
         let at = micros(asker.from + draw.next() / asker.per_second);
@@ -540,7 +529,7 @@ fn large_requests_have_their_share_beside_small_ones() {
 /// What is told is enough if nobody else asks: whoever is refused comes again after its wait, and finds a place.
 #[test]
 fn who_waits_as_told_finds_a_place() {
-    let mut draw = Draw(7);
+    let mut draw = Draw::seeded(7);
     let mut tried = 0;
     for _ in 0..60 {
         let mut scene = Scene::new(queue(9));

@@ -25,6 +25,8 @@ use tower_ratelimit::{
     Concurrency, FixedWindow, Limiter, LocalLimiter, ManualClock, MemoryStore, Policy,
 };
 
+use super::draw::Draw;
+
 fn tenant(name: impl IntoKey) -> Key {
     Key::branch(Key::GLOBAL, &[name.into_key()])
 }
@@ -94,18 +96,6 @@ fn hog_and(others: usize, holds_for: f64) -> Vec<Asker> {
     askers
 }
 
-/// Numbers from 0 to 1, drawn by xorshift.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
 /// Asks for the slots of this one of the tenants.
 fn ask(limiter: &LocalLimiter, askers: &[Asker], place: usize) -> Reservation {
     let asker = askers[place];
@@ -132,7 +122,7 @@ fn play_by(
     seed: u64,
     mut ask: impl FnMut(usize, f64, &[u32]) -> Reservation,
 ) -> Vec<f64> {
-    let mut draw = Draw(seed);
+    let mut draw = Draw::seeded(seed);
     let micros = |seconds: f64| (seconds * 1e6) as u64;
     let mut next = BinaryHeap::new();
     for (place, asker) in askers.iter().enumerate() {
@@ -355,7 +345,7 @@ fn what_is_given_back_now_and_then_is_kept() {
 #[test]
 fn nobody_is_refused_without_a_reason() {
     let (limiter, clock) = built([policy(12)]);
-    let mut draw = Draw(5);
+    let mut draw = Draw::seeded(5);
     let mut held: Vec<(u64, Reservation)> = Vec::new();
     let mut asked = [f64::MIN; 5];
     let (mut now, mut refused) = (0.0, 0);
@@ -435,7 +425,7 @@ fn a_hog_gives_way_as_its_requests_end() {
 #[test]
 fn what_remains_would_pass() {
     let (limiter, clock) = built([policy(9)]);
-    let mut draw = Draw(3);
+    let mut draw = Draw::seeded(3);
     let mut held = Vec::new();
     for _ in 0..2_000 {
         clock.advance(Duration::from_micros((draw.next() * 50_000.0) as u64));

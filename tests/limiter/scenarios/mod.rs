@@ -8,6 +8,7 @@ mod changed_limits;
 mod charging;
 mod concurrency;
 mod crowds;
+mod draw;
 mod edges;
 mod either_or;
 mod fair;
