@@ -9,6 +9,7 @@
     reason = "times and counts are small"
 )]
 
+mod laws;
 mod nodes;
 
 use std::cmp::Reverse;
@@ -169,10 +170,11 @@ impl Scene {
         }
     }
 
-    /// Lets the client of this task go away.
-    fn drop_one(&mut self, task: usize) {
-        self.tasks[task] = None;
+    /// Lets the client of this task go away. Returns whether it has waited until now.
+    fn drop_one(&mut self, task: usize) -> bool {
+        let has_waited = self.tasks[task].take().is_some();
         self.run();
+        has_waited
     }
 
     fn step_to(&mut self, then: Duration) {
@@ -200,13 +202,57 @@ impl Scene {
         went_on.map(|(number, _)| number).collect()
     }
 
+    /// Takes how requests have ended since the last call, of which each is of one of these tenants.
+    fn take_ended(&self, tenants: &[usize]) -> Vec<Step> {
+        let ended = std::mem::take(&mut *self.ended.lock().unwrap());
+        let step = |(number, how): (usize, Ended)| Step {
+            at: match how {
+                Ended::WentOn(at) => at,
+                Ended::Refused(_) => self.now,
+            },
+            place: tenants[number],
+            number,
+            what: What::Ends(how),
+        };
+        ended.into_iter().map(step).collect()
+    }
+
     fn last(&self) -> Ended {
         self.ended.lock().unwrap().last().unwrap().1
     }
 }
 
+/// What happens to a request of one of the tenants, and when.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    at: Duration,
+    place: usize,
+    number: usize,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// It has come, and is not refused.
+    Joins,
+    Ends(Ended),
+    /// Its client has gone while it waited.
+    GoesAway,
+}
+
+impl Step {
+    /// Returns whether a request has come, which has a place or is refused.
+    fn comes(&self) -> bool {
+        matches!(self.what, What::Joins | What::Ends(Ended::Refused(_)))
+    }
+
+    fn goes_on(&self) -> bool {
+        matches!(self.what, What::Ends(Ended::WentOn(_)))
+    }
+}
+
 /// A tenant that asks so often in a second, from one second to another.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Asker {
     per_second: f64,
     cost: u32,
@@ -245,57 +291,79 @@ fn micros(seconds: f64) -> u64 {
     (seconds * 1e6) as u64
 }
 
-/// Lets the tenants ask at gaps of half to one and a half of the mean, until so many seconds. Returns what each had from `since` on, and
-/// the moments at which requests went on, in seconds.
-fn play(scene: &mut Scene, askers: &[Asker], (since, until): (f64, f64)) -> (Vec<Had>, Vec<f64>) {
-    let mut draw = Draw::seeded(0x9e37_79b9_7f4a_7c15);
+/// Lets the tenants ask at gaps of half to one and a half of the mean, until so many seconds, with numbers from this seed. Returns what happens
+/// to their requests, in that order. The requests are numbered as they come.
+fn send_all(scene: &mut Scene, askers: &[Asker], until: f64, seed: u64) -> Vec<Step> {
+    let mut draw = Draw::seeded(seed);
     let mut next = BinaryHeap::new();
     for (place, asker) in askers.iter().enumerate() {
         let at = micros(asker.from + draw.next() / asker.per_second);
         next.push(Reverse((at, place, None)));
     }
-    let mut sent = Vec::new();
+    let (mut tenants, mut steps) = (Vec::<usize>::new(), Vec::<Step>::new());
     while let Some(Reverse((at, place, gives_up))) = next.pop() {
         if at >= micros(until) {
             break;
         }
         scene.step_to(Duration::from_micros(at));
-        if let Some(task) = gives_up {
-            scene.drop_one(task);
+        steps.extend(scene.take_ended(&tenants));
+        let step = |number, what| Step {
+            at: Duration::from_micros(at),
+            place,
+            number,
+            what,
+        };
+        if let Some((number, task)) = gives_up {
+            let has_waited = scene.drop_one(task);
+            steps.extend(has_waited.then(|| step(number, What::GoesAway)));
             continue;
         }
-        let asker = askers[place];
+        let (asker, number) = (askers[place], tenants.len());
         let task = scene.send(Job {
-            node: asker.node.unwrap_or(sent.len() % scene.nodes.len()),
+            node: asker.node.unwrap_or(number % scene.nodes.len()),
             of: place as u64,
             cost: asker.cost,
             plan: asker.plan,
-            number: sent.len(),
+            number,
         });
-        sent.push((place, at as f64 / 1e6));
+        tenants.push(place);
+        let ended = scene.take_ended(&tenants);
+        let is_refused = |step: &Step| matches!(step.what, What::Ends(Ended::Refused(_)));
+        let joins = !ended.iter().any(is_refused);
+        steps.extend(joins.then(|| step(number, What::Joins)));
+        steps.extend(ended);
         if asker.patience < f64::MAX {
-            next.push(Reverse((at + micros(asker.patience), place, Some(task))));
+            let gives_up = Some((number, task));
+            next.push(Reverse((at + micros(asker.patience), place, gives_up)));
         }
         let gap = micros((0.5 + draw.next()) / asker.per_second).max(1);
         if ((at + gap) as f64) < asker.to * 1e6 {
             next.push(Reverse((at + gap, place, None)));
         }
     }
+    steps
+}
+
+/// Lets the tenants ask until so many seconds. Returns what each had from `since` on, and the moments at which requests went on, in
+/// seconds.
+fn play(scene: &mut Scene, askers: &[Asker], (since, until): (f64, f64)) -> (Vec<Had>, Vec<f64>) {
     let mut had = vec![Had::default(); askers.len()];
-    let mut went_on = Vec::new();
-    for (number, how) in std::mem::take(&mut *scene.ended.lock().unwrap()) {
-        let (place, came) = sent[number];
-        match how {
-            Ended::Refused(_) if came >= since => had[place].refused += 1,
-            Ended::Refused(_) => {}
-            Ended::WentOn(at) => {
-                let at = at.as_secs_f64();
+    let (mut came, mut went_on) = (Vec::new(), Vec::new());
+    for step in send_all(scene, askers, until, 0x9e37_79b9_7f4a_7c15) {
+        let (at, had) = (step.at.as_secs_f64(), &mut had[step.place]);
+        if step.comes() {
+            came.push(at);
+        }
+        match step.what {
+            What::Ends(Ended::Refused(_)) if at >= since => had.refused += 1,
+            What::Ends(Ended::WentOn(_)) => {
                 went_on.push(at);
                 if at >= since {
-                    had[place].rate += f64::from(askers[place].cost) / (until - since);
-                    had[place].longest = had[place].longest.max(at - came);
+                    had.rate += f64::from(askers[step.place].cost) / (until - since);
+                    had.longest = had.longest.max(at - came[step.number]);
                 }
             }
+            What::Joins | What::Ends(Ended::Refused(_)) | What::GoesAway => {}
         }
     }
     (had, went_on)
