@@ -570,18 +570,7 @@ fn who_is_refused_by_two_divided_limits_passes_when_it_was_told_to_come() {
     assert!(in_vain == 0, "{in_vain} of {told}, {by_both} by both");
 }
 
-/// Each case is a play of thousands of requests.
-fn config() -> ProptestConfig {
-    let config = ProptestConfig::default();
-    ProptestConfig {
-        cases: config.cases * 2 / 5,
-        ..config
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
-
     /// - The shared limit is never passed.
     /// - A request is refused only if the limit is spent, or if what is left belongs to active tenants below their share.
     /// - From the second period on, each tenant that always asks has 0.95 of its part of what is admitted, less one of the largest requests and one

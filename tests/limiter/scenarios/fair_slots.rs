@@ -744,18 +744,7 @@ fn keep_the_laws(case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// Each case is a play of thousands of requests.
-fn config() -> ProptestConfig {
-    let config = ProptestConfig::default();
-    ProptestConfig {
-        cases: config.cases / 5,
-        ..config
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
-
     /// - No more slots are held than there are.
     /// - A request is refused only if all slots are taken, or if those that are left are kept for active tenants below their share, or
     ///   for one request of several slots that waits for its turn.
