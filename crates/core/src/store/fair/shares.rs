@@ -30,7 +30,7 @@
 //! grant more.
 
 mod amending;
-mod ending;
+mod concluding;
 mod scale;
 mod share;
 mod tenant;
@@ -46,7 +46,6 @@ use super::times::{earlier, in_all, in_micros, later, rounded_down, rounded_up};
 use super::turns::Turns;
 use crate::clock::Micros;
 
-pub(in crate::store) use self::ending::Ending;
 pub(in crate::store) use self::scale::Scale;
 pub(in crate::store) use self::share::Share;
 

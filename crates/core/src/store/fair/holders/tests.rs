@@ -98,6 +98,7 @@ fn words_that_no_rule_writes_are_not_read() {
         (HEAD + 1, 0x0001_0000_0000_0000),
         (HEAD + 1, 0x0404_0000_0000_0000),
         (HEAD + 1, 0x0401_0001_0000_0000),
+        (HEAD + 1, 0x0401_0200_0000_0000),
         (HEAD + 3, not_a_number),
         (HEAD + WORDS, 8),
     ] {

@@ -1,19 +1,10 @@
 //! How a request of a tenant ends: it has passed, or it was refused and has a turn.
 
-use super::super::times::in_micros;
-use super::super::turns::Need;
 use super::{Scale, Share, Shares, Tenant};
 use crate::clock::Micros;
-
-/// How a request ends under a limit that is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Ending {
-    Passed,
-    /// The limit has refused it, which is whole again after this time, and nothing else but other divided limits.
-    Refused(Micros),
-    /// It takes nothing of the limit, whatever room that has.
-    Elsewhere,
-}
+use crate::store::fair::ending::Ending;
+use crate::store::fair::times::in_micros;
+use crate::store::fair::turns::Need;
 
 impl Shares {
     /// Follows the end of a request of the tenant at this place, which had this share. The share tells its turn from then on.
