@@ -10,8 +10,8 @@ const INVENTED: Diagnostic = Diagnostic::new(
     "",
     "the limit is divided among tenants by what a client chooses, which has as many shares as it invents tenants",
     "take the tenant from what authentication has verified, such as an extension of the request, or count tenants that no plan \
-     names as one: `Fair::new().unverified_together()`, in a file of limits: `unverified = \"together\"`. If a gateway has verified \
-     what the client has sent, say `unverified_apart()`, in a file: `unverified = \"apart\"`",
+     names as one: `Fair::new().unverified_together()`, in a file of limits: `unverified = \"together\"`. If a gateway or a closure \
+     has verified what the client has sent, say `unverified_apart()`, in a file: `unverified = \"apart\"`",
 );
 
 /// Warns of a policy whose tenants a client can invent.

@@ -335,11 +335,12 @@ impl Policy<Http> {
     /// Describes the key, or the root of it, if it is known what it reads. `is_level` says whether it is one of several levels of a tree.
     pub(crate) fn identity(&self, are_roots: bool, is_level: bool) -> Option<String> {
         let key = &self.reads.key;
-        let known = if are_roots {
-            key.root()
+        let root = key.root()?;
+        let known = if are_roots || self.reads.level.is_none() {
+            root
         } else {
-            key.identity()
-        }?;
+            format!("{root}, {}", key.identity()?)
+        };
         // An operation is a part of the key. That of a level stays with the root.
         let is_by_operation = self.rule.has_operations() && !(are_roots && is_level);
         Some(if is_by_operation {

@@ -10,6 +10,7 @@ use super::logged::OrLogged;
 use super::{Http, Policy};
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
+use crate::key::extract::any::root_of;
 use crate::key::{Extract, Head, Key, Missing, Parts};
 
 /// The most levels of a tree.
@@ -254,12 +255,9 @@ impl Extract for LevelKey {
     }
 
     fn root(&self) -> Option<String> {
-        let root = &self.parts().first()?.key;
-        let its = root.root();
-        // All levels of this tree have it.
-        let its = its.unwrap_or_else(|| format!("what is at {:p}", Arc::as_ptr(root)));
+        let root = root_of(&self.parts().first()?.key);
         // A long key is shortened as a root, so it is another key than the same one alone.
-        Some(format!("{its} as a root"))
+        Some(format!("{root} as a root"))
     }
 
     fn credential_in_the_clear(&self) -> Option<String> {

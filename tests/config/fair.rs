@@ -57,7 +57,7 @@ fn what_it_does_not_go_with_is_told_with_its_line() {
         ("key_limits = { keys = { a = \"5/hour\" } }", "`fair`"),
         (
             "hours = { zone = \"UTC\", limits = { \"00:00-24:00\" = \"5/hour\" } }",
-            "policies.upstream",
+            "`fair`",
         ),
     ] {
         let told = mistakes(&with(line)).join("\n");

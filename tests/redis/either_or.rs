@@ -1,8 +1,10 @@
 //! Either–or in Redis: one call chooses who pays, and charges it together with the policies that are always charged.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use tower_ratelimit::__internal::AnyKey;
 use tower_ratelimit::error::StoreErrorKind;
 use tower_ratelimit::key::{self, IntoKey, Key};
 use tower_ratelimit::limiter::LimiterBuilder;
@@ -572,6 +574,7 @@ fn closures_that_may_differ_are_refused_when_built() {
     let mapped = |name| keyed(name, key::header("x-a").map(str::to_owned));
     assert_eq!(of(by_path("plan"), by_path("credits")).err(), None);
     assert_eq!(of(mapped("plan"), mapped("credits")).err(), None);
+    let secret = key::Secret::new([7; 32]).unwrap();
     let number = 3;
     let capturing = move |head: &key::Head<'_>| format!("{number}{}", head.path());
     let captured = |name| keyed(name, capturing);
@@ -580,6 +583,17 @@ fn closures_that_may_differ_are_refused_when_built() {
         (captured("plan"), captured("credits")),
         (captured("plan"), mapped("credits")),
         (mapped("plan"), captured("credits")),
+        (
+            by_path("plan"),
+            keyed("credits", key::from_fn(path).prefix("c")),
+        ),
+        (
+            mapped("plan"),
+            keyed(
+                "credits",
+                key::header("x-a").map(str::to_owned).hashed(&secret),
+            ),
+        ),
     ] {
         let error = of(plan, credits).unwrap_err();
         assert!(
@@ -587,6 +601,13 @@ fn closures_that_may_differ_are_refused_when_built() {
             "{error}"
         );
     }
+    // One that a file names twice is the same, and so is a peer that a closure reads.
+    let registered = AnyKey::new(capturing);
+    let named = |name| keyed(name, registered.clone());
+    assert_eq!(of(named("plan"), named("credits")).err(), None);
+    let peer = key::client_ip().connect_info(|address: &SocketAddr| *address);
+    let by_peer = |name| keyed(name, peer.clone());
+    assert_eq!(of(by_peer("plan"), by_peer("credits")).err(), None);
     // The levels of one tree have one root.
     let tree = Policy::tree("tree")
         .level("org", capturing, FixedWindow::per_day(9))

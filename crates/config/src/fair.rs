@@ -93,13 +93,13 @@ pub(super) fn check(
             "the store of the program does not divide limits among tenants; take the memory of this process or Redis, or leave `fair` out",
         );
     }
-    // A mistake of a policy would be told twice.
-    if at.walk.is_wrong() {
-        return Some(());
-    }
     let Err(error) = limiter.clone().policies(policies).build() else {
         return Some(());
     };
+    if error.field() == "factor" {
+        // `adapt`, of which it was told where it stands.
+        return Some(());
+    }
     let named = tables
         .iter()
         .find(|(name, _)| quoted(name) == error.value());

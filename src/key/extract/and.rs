@@ -19,6 +19,11 @@ impl<A: Extract, B: Extract> Origin for And<A, B> {
         Some(format!("({first} and {second})"))
     }
 
+    fn root(&self) -> Option<String> {
+        let (first, second) = (self.first.root()?, self.second.root()?);
+        Some(format!("({first} and {second})"))
+    }
+
     fn credential(&self) -> Option<String> {
         let second = || self.second.credential_in_the_clear();
         self.first.credential_in_the_clear().or_else(second)

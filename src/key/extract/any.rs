@@ -24,6 +24,10 @@ impl Origin for Erased {
         self.0.identity()
     }
 
+    fn root(&self) -> Option<String> {
+        Some(root_of(&self.0))
+    }
+
     fn credential(&self) -> Option<String> {
         self.0.credential_in_the_clear()
     }
@@ -45,6 +49,12 @@ impl Read for Erased {
     fn plain(&self, head: &Head<'_>) -> Result<Key, Missing> {
         self.0.plain(head)
     }
+}
+
+/// Describes what this extractor reads for the root of the key: if that is unknown, each extractor is one of its own.
+pub(crate) fn root_of(of: &Arc<dyn Extract>) -> String {
+    let root = of.root();
+    root.unwrap_or_else(|| format!("what is at {:p}", Arc::as_ptr(of)))
 }
 
 impl fmt::Debug for Erased {

@@ -26,6 +26,11 @@ pub trait Origin: Send + Sync + 'static {
     /// See [`Extract::identity`].
     fn identity(&self) -> Option<String>;
 
+    /// See [`Extract::root`].
+    fn root(&self) -> Option<String> {
+        self.identity()
+    }
+
     /// Describes the credential that it reads; see [`Extract::credential_in_the_clear`].
     fn credential(&self) -> Option<String> {
         None
@@ -304,6 +309,14 @@ impl<R: Read> Extract for Extractor<R> {
 
     fn identity(&self) -> Option<String> {
         self.source.identity()
+    }
+
+    fn root(&self) -> Option<String> {
+        let root = self.source.root()?;
+        Some(match &self.secret {
+            None => root,
+            Some(secret) => format!("{root} hashed as {:?}", secret.hash(Key::GLOBAL)),
+        })
     }
 
     fn credential_in_the_clear(&self) -> Option<String> {

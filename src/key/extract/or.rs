@@ -19,6 +19,11 @@ impl<A: Extract, B: Extract> Origin for Or<A, B> {
         Some(format!("({first} or {second})"))
     }
 
+    fn root(&self) -> Option<String> {
+        let (first, second) = (self.first.root()?, self.second.root()?);
+        Some(format!("({first} or {second})"))
+    }
+
     fn credential(&self) -> Option<String> {
         let second = || self.second.credential_in_the_clear();
         self.first.credential_in_the_clear().or_else(second)

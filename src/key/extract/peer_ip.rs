@@ -180,9 +180,13 @@ impl PeerIp {
 }
 
 impl Origin for PeerIp {
-    /// Closures cannot be compared, so a custom reader has no identity.
+    /// Clones have one closure.
     fn identity(&self) -> Option<String> {
-        self.custom.is_none().then(|| format!("{self:?}"))
+        let custom = self.custom.as_ref();
+        let by = custom.map_or_else(String::new, |custom| {
+            format!(" by {:p}", Arc::as_ptr(&custom.by))
+        });
+        Some(format!("{self:?}{by}"))
     }
 }
 

@@ -18,6 +18,10 @@ impl<E: Extract> Origin for Prefix<E> {
         self.of.identity()
     }
 
+    fn root(&self) -> Option<String> {
+        Some(format!("{:?} before {}", self.prefix, self.of.root()?))
+    }
+
     fn credential(&self) -> Option<String> {
         self.of.credential_in_the_clear()
     }

@@ -47,18 +47,20 @@ pub trait Extract: Send + Sync + 'static {
     /// Describes what this extractor reads.
     ///
     /// If two extractors return the same text, requests with the same key for the first have the
-    /// same key for the second. `None` if there is no such text, as for a closure that captures something.
+    /// same key for the second. `None` if there is no such text, as for a closure that captures something. One that captures nothing is taken
+    /// to be a function of the request alone.
     ///
     /// The layer uses it at build time to find policies that another policy makes pointless.
     fn identity(&self) -> Option<String> {
         None
     }
 
-    /// Describes what this extractor reads for the root of the key, as [`identity`](Self::identity) does; that is all of it, except
-    /// for the key of a level of a tree.
+    /// Describes what this extractor reads for the root of the key, such that extractors with the same text return the same key for the
+    /// same request: a prefix and a secret that hashes it count. It is what makes all of the key, except for that of a level of a tree.
     ///
     /// With it, a layer over a Redis Cluster finds out when it is built that the policies of
-    /// [`first_of`](crate::middleware::RateLimitLayerBuilder::first_of) are in different slots.
+    /// [`first_of`](crate::middleware::RateLimitLayerBuilder::first_of) are in different slots. Where it is unknown what
+    /// two of them read, the layer is refused.
     fn root(&self) -> Option<String> {
         self.identity()
     }
@@ -81,7 +83,7 @@ pub trait Extract: Send + Sync + 'static {
     }
 
     /// Describes what the client chooses of which the key is made, and nothing has verified, such as `header x-tenant`. `None` if a
-    /// client cannot invent keys, or if that is unknown, as for a closure.
+    /// client cannot invent keys, or if that is unknown, as for a closure over the head.
     ///
     /// With it, a layer warns of [tenants](crate::Policy::fair) that a client can invent, when it is built
     /// ([`TRL041`](crate::diagnostics)).

@@ -137,9 +137,9 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         match (limiter.groups().next(), apart) {
             (Some(group), Some([first, other])) => {
                 let remedy = format!(
-                    "let {first:?} and {other:?} have the same key, of closures a clone of one that captures nothing, or make them levels of \
-                     one tree: this store decides in one step on keys that it has in one place, and `first_of` needs one step; or take a \
-                     store on one server"
+                    "let {first:?} and {other:?} have the same key, or make them levels of one tree: this store decides in one step \
+                     on keys that it has in one place, and `first_of` needs one step; or take a store on one server. A closure that \
+                     captures nothing has the same key as its clones; another extractor says what it reads by `Extract::root`"
                 );
                 return Err(ConfigError::quoting("first_of", group, remedy));
             }

@@ -296,8 +296,7 @@ enum NoAddress {
 
 impl Origin for ClientIp {
     fn identity(&self) -> Option<String> {
-        self.peer.identity()?;
-        Some(format!("{self:?}"))
+        Some(format!("{self:?} of {}", self.peer.identity()?))
     }
 }
 
