@@ -174,6 +174,14 @@ fn table(limit: Limit) -> Result<(), Box<dyn Error>> {
         asks_in: vec![(0.0, 3.0)],
         ..asking(200.0)
     };
+    let bursty = Tenant {
+        asks_in: (0..20).map(f64::from).map(|at| (at, at + 0.02)).collect(),
+        ..asking(1_000.0)
+    };
+    let late = Tenant {
+        asks_in: vec![(10.0, END)],
+        ..asking(100.0)
+    };
     let rows = [
         ("one alone, which asks for 200", vec![asking(200.0)]),
         (
@@ -194,6 +202,10 @@ fn table(limit: Limit) -> Result<(), Box<dyn Error>> {
         ("a hog, and one of weight 4 that asks for 200", {
             vec![asking(2_000.0), pro(asking(200.0))]
         }),
+        (
+            "a hog, one that asks for 20 at once each second, and from second 10 on one that asks for 100",
+            vec![asking(2_000.0), bursty, late],
+        ),
         ("a hog, and nine that have gone", {
             let mut tenants = vec![gone; 9];
             tenants.insert(0, asking(2_000.0));

@@ -475,6 +475,10 @@ fn table() -> String {
         to: 3.0,
         ..asker(200.0)
     };
+    let late = Asker {
+        from: 10.0,
+        ..asker(100.0)
+    };
     let rows = [
         ("one alone, which asks for 200", vec![asker(200.0)]),
         (
@@ -496,6 +500,10 @@ fn table() -> String {
         (
             "a hog, and one of weight 4 that asks for 200",
             vec![hog, pro],
+        ),
+        (
+            "a hog, and from second 10 on one that asks for 100",
+            vec![hog, late],
         ),
         ("a hog, and nine that have gone", {
             let mut askers = vec![gone; 9];

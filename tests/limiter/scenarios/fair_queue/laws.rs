@@ -416,6 +416,7 @@ fn one_alone_has_all(case: &Case) -> TestCaseResult {
     });
     // That they have gone is noticed when that time has passed once more.
     let since = seen.fold(0.0, f64::max) + 2.0 * case.active_for();
+    prop_assert!(since < until, "nothing is measured from {since} on");
     let goes_on = |step: &&Step| step.goes_on() && step.at.as_secs_f64() >= since;
     let had = steps.iter().filter(goes_on).count();
     // One may be under way at the beginning.
