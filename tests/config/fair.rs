@@ -378,6 +378,27 @@ fn a_log_is_replayed_among_tenants() {
     assert!(!by(get("/"), "hog"));
 }
 
+/// Requests that would wait go on, and those that find no place are refused.
+#[test]
+fn a_log_is_replayed_with_the_places_of_a_queue() {
+    let replay = config(QUEUE).replay().unwrap();
+    let start = 1_700_000_000_000_000;
+    let by = |after: u64, tenant: &str| {
+        let at = Micros::new(start + after);
+        let request = get("/").header("x-tenant", tenant).body(()).unwrap();
+        let replayed = replay.decide(at, request, None, None, None);
+        replayed.goes_on()
+    };
+    assert!(by(0, "ann"));
+    let places = (0..20).filter(|_| by(0, "hog")).count();
+    assert_eq!(places, 9);
+    assert!(!by(0, "ann"));
+    // Five have gone on, and some of their places are kept for the other tenant.
+    let places = (0..20).filter(|_| by(500_000, "hog")).count();
+    assert!((2..4).contains(&places), "{places}");
+    assert!(by(500_000, "ann"));
+}
+
 /// A resolver finds the plans of tenants, and so their weights: beside one of weight 3, another one has a quarter.
 #[tokio::test(start_paused = true)]
 async fn a_resolver_goes_with_it() {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use http::request::Builder;
-use tower_ratelimit::{ManualClock, SharedStore};
+use tower_ratelimit::{ManualClock, Micros, SharedStore};
 use tower_ratelimit_config::{Config, Format};
 
 use crate::folder::Folder;
@@ -497,7 +497,6 @@ fn a_reload_that_changes_a_share_or_a_level_in_the_middle_keeps_what_was_used() 
 #[test]
 fn a_log_is_replayed_through_a_tree() {
     use http::Request;
-    use tower_ratelimit::clock::Micros;
     use tower_ratelimit_config::Replayed;
 
     let replay = config(SHARES).replay().unwrap();
@@ -572,6 +571,20 @@ fn a_level_is_guaranteed_a_part_of_the_level_above() {
     assert_eq!(by("blue"), 200);
     let red = (0..9).filter(|_| by("red") == 200).count();
     assert_eq!(red, 7);
+}
+
+#[test]
+fn a_log_is_replayed_with_guarantees() {
+    let replay = config(GUARANTEED).replay().unwrap();
+    let at = Micros::new(1_700_000_000_000_000);
+    let by = |team: &str| {
+        let request = of("acme", team).body(()).unwrap();
+        let replayed = replay.decide(at, request, None, None, None);
+        replayed.goes_on()
+    };
+    assert!(by("blue"));
+    assert_eq!((0..8).filter(|_| by("red")).count(), 7);
+    assert_eq!((0..3).filter(|_| by("blue")).count(), 2);
 }
 
 #[test]
