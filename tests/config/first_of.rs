@@ -1,9 +1,12 @@
 //! Groups of policies of which one pays: the table `first_of`.
 
+use std::collections::HashMap;
 use std::fs;
+use std::sync::Arc;
 
 use http::Request;
 use tower_ratelimit::Micros;
+use tower_ratelimit::key::Head;
 use tower_ratelimit_config::{Config, Format, Replayed};
 
 use crate::folder::Folder;
@@ -228,6 +231,34 @@ fn a_descriptor_may_have_the_limit_of_a_member() {
         .lines()
         .find(|line| line.starts_with("shop/tenant"));
     assert!(line.unwrap().contains("fixed-window 1/day"), "{understood}");
+}
+
+/// Nothing is known of what it reads, but that it is the same.
+#[test]
+fn a_function_is_one_key_of_a_cluster_wherever_the_file_names_it() {
+    let table = Arc::new(HashMap::from([("a".to_owned(), 1_u64)]));
+    let parse = |text: &str| {
+        let looked_up = |table: Arc<HashMap<String, u64>>| {
+            move |head: &Head<'_>| head.header("x-org").and_then(|org| table.get(org).copied())
+        };
+        let builder = Config::builder().key("org", looked_up(Arc::clone(&table)));
+        let builder = builder.key("other", looked_up(Arc::clone(&table)));
+        builder.parse(text, Format::Toml)
+    };
+    let by = |plan: &str, credits: &str| {
+        let policy = |name: &str, function: &str| {
+            format!("[policies.{name}]\nquota = \"5/day\"\nkey = {{ function = \"{function}\" }}\n")
+        };
+        let (plan, credits) = (policy("plan", plan), policy("credits", credits));
+        let groups = "[first_of]\nspend = [\"plan\", \"credits\"]\n";
+        format!("{plan}{credits}{groups}[store]\ncluster = [\"redis://127.0.0.1:1/\"]\n")
+    };
+    assert!(parse(&by("org", "org")).is_ok());
+    let told = parse(&by("org", "other")).unwrap_err().to_string();
+    assert!(
+        told.contains("first_of") && told.contains("same key"),
+        "{told}"
+    );
 }
 
 /// What an answer costs beyond the plan goes to the credits.
